@@ -1,0 +1,106 @@
+# Needs python3 >= 3.11 with venv, and make. `make` alone lists what there is.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Training programs of the slow tests run on an interpreter of their own, which has the frameworks.
+SLOW := .venv-slow
+# By version only: which build of torch is right depends on the machine's accelerator.
+TORCH := torch==2.13.0
+
+PIP := -m pip --disable-pip-version-check --quiet install --no-warn-script-location
+LOCKED := $(PIP) --no-deps --only-binary :all: --require-hashes
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup serve test test-slow lint bench demo lock clean dev
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(BIN)/.setup ## leaves .venv/bin/turnout and .venv/bin/tictl
+
+serve: setup ## starts the service on 127.0.0.1:8470 (ARGS="--port 9000 …")
+	@exec $(BIN)/turnout serve $(ARGS)
+
+test: dev ## lint, types and all tests but the slow ones (ARGS="-k …")
+	$(call debian,bubblewrap postgresql)
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+# pytest answers 5 when there is no slow test.
+test-slow: dev $(SLOW)/.setup ## what needs torch, TensorFlow, a browser or minutes
+	$(call debian,bubblewrap chromium)
+	$(BIN)/pytest -m slow $(ARGS) || [ $$? -eq 5 ]
+
+lint: dev ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: dev ## measures against bare floors, prints a table and writes JSON
+	$(call debian,bubblewrap task-spooler)
+	$(BIN)/python -m bench $(ARGS)
+
+demo: setup ## a service of its own, a job of four processes, its logs, its state
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+# Keeps the versions that are locked and still fit; UPGRADE=--upgrade takes the newest.
+lock: ## writes the lock files from pyproject.toml (UPGRADE=--upgrade)
+	@$(find-python) && t=$$(mktemp -d) && trap 'rm -rf "$$t"' EXIT \
+	&& "$$python" -m venv "$$t" && "$$t/bin/python" $(PIP) 'uv>=0.13,<0.14' && set -e \
+	&& compile() { echo "› $$1"; "$$t/bin/uv" pip compile --quiet --universal --python-version 3.11 --only-binary :all: \
+		--generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o "$$@"; } \
+	&& compile requirements.lock pyproject.toml --group build \
+	&& compile requirements-dev.lock pyproject.toml --group dev --extra postgres -c requirements.lock \
+	&& compile requirements-slow.lock --group slow
+
+clean: ## removes the environments, caches and builds
+	rm -rf $(VENV) $(SLOW) .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+dev: $(BIN)/.dev
+
+$(BIN)/python:
+	@echo "› Python environment in $(VENV)"
+	@$(find-python) && "$$python" -m venv $(VENV)
+
+$(BIN)/.setup: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "› what Turnout needs"
+	@$(BIN)/python $(LOCKED) -r requirements.lock
+	@$(BIN)/python $(PIP) --no-index --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BIN)/.dev: requirements-dev.lock $(BIN)/.setup
+	@echo "› what its tests need"
+	@$(BIN)/python $(LOCKED) -r requirements-dev.lock
+	@touch $@
+
+$(SLOW)/.setup: requirements-slow.lock Makefile
+	@echo "› TensorFlow and PyTorch in $(SLOW) (this takes minutes)"
+	@[ -x $(SLOW)/bin/python ] || { $(find-python) && "$$python" -m venv $(SLOW); }
+	@$(SLOW)/bin/python $(LOCKED) -r requirements-slow.lock
+	@$(SLOW)/bin/python $(PIP) --only-binary :all: $(TORCH)
+	@touch $@
+
+# Sets $python to the first interpreter that will do; PYTHON=… names the only one to try.
+define find-python
+for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3) ""; do \
+	[ -n "$$python" ] || { echo "make: needs Python >= 3.11 with venv (Debian: apt-get install python3-venv); PYTHON=… names one" >&2; exit 1; }; \
+	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+done
+endef
+
+# $(call debian,packages): installs those that are missing where it may, and says so where it may not.
+define debian
+@missing=; for p in $(1); do \
+	dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; \
+done; \
+if [ -z "$$missing" ]; then :; \
+elif [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	echo "› Debian packages:$$missing"; \
+	apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $$missing >/dev/null; \
+else \
+	echo "› not installed, and only root may install them:$$missing"; \
+fi
+endef

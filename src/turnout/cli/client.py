@@ -1,0 +1,253 @@
+"""Talks to a service: signed TI-A calls, and the native API with a bearer token, on one connection that is kept."""
+
+import base64
+import hashlib
+import hmac
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from turnout.errors import Invalid, Misconfigured, TurnoutError
+
+Document = dict[str, Any]
+T = TypeVar("T")
+
+ANSWER_SECONDS = 30
+LONG_POLL_SECONDS = 50
+PATIENCE_SECONDS = 60
+"""How long a waiting command sits out a service that is being restarted."""
+NOT_YET = {
+    "started": {"queued", "preparing"},
+    "ended": {"queued", "preparing", "running", "stopping"},
+}
+IDLE_SECONDS = 2
+"""A connection that rested longer is opened anew: the service closes idle ones."""
+
+
+class Unreachable(TurnoutError):
+    """There is no service at the endpoint, or it went away in the middle."""
+
+
+class Rejected(TurnoutError):
+    """The service answered with an error; `code` is its code."""
+
+
+class Key(NamedTuple):
+    id: str
+    secret: str
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> "Key":
+        id, colon, secret = text.strip().partition(":")
+        if not (id and colon and secret):
+            raise Misconfigured(f"{where} must be <id>:<secret>")
+        return cls(id, secret)
+
+
+class Event(NamedTuple):
+    """One event of a stream. `id` is where to go on after it."""
+
+    kind: str
+    id: str
+    data: Any
+
+
+class Client:
+    def __init__(self, endpoint: str, key: Key) -> None:
+        url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+        if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/") or url.query:
+            raise Invalid(f"{endpoint!r} is not an endpoint: it looks like http://127.0.0.1:8470")
+        self.endpoint = f"{url.scheme}://{url.netloc}"
+        self.key = key
+        self._host = url.netloc
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(url.netloc, timeout=ANSWER_SECONDS)
+        self._used = time.monotonic()
+
+    def call(self, action: str, fields: Document, region: str = "") -> Document:
+        """One signed TI-A call: the content of its `Response`."""
+        body = json.dumps(fields).encode()
+        headers = sign(self.key, self._host, action, body, int(time.time())) | {"X-TC-Region": region}
+        answer = self._read(self._ask("POST", "/", body, headers)).get("Response")
+        if not isinstance(answer, dict):
+            raise Rejected(f"{self.endpoint} answers, but not as a Turnout service does")
+        if "Error" in answer:
+            raise self._rejection(answer["Error"].get("Code", ""), answer["Error"].get("Message", ""))
+        return answer
+
+    def get(self, *path: str, timeout: float = ANSWER_SECONDS, **query: str) -> Document:
+        """One call of the native API: `get("jobs", "test-job", cluster="ap-beijing")`."""
+        return self._read(self._native(path, query, timeout))
+
+    def wait(self, job: str, until: str) -> Document:
+        """The job once it has `started` or `ended`. A restart of the service meanwhile does no harm."""
+        while True:
+            answer = _patiently(lambda: self._wait_once(job, until))
+            if answer["state"] not in NOT_YET[until]:
+                return answer
+
+    def follow(self, job: str) -> Iterator[list[Document]]:
+        """The log's lines from its beginning to the job's end. A broken connection loses none and doubles none."""
+        cursor, broken = "", 0.0
+        while True:
+            try:
+                for event in self._events(("jobs", job, "logs"), {"follow": "true", "from": cursor}):
+                    if event.kind == "end":
+                        return
+                    cursor, broken = event.id, 0.0
+                    yield event.data
+            except Unreachable as error:
+                broken = _rest(error, broken)
+
+    def _wait_once(self, job: str, until: str) -> Document:
+        query = {"for": until, "timeout": str(LONG_POLL_SECONDS)}
+        return self.get("jobs", job, "wait", timeout=LONG_POLL_SECONDS + ANSWER_SECONDS, **query)
+
+    def _events(self, path: tuple[str, ...], query: dict[str, str]) -> Iterator[Event]:
+        response = self._native(path, query, LONG_POLL_SECONDS + ANSWER_SECONDS)
+        if response.status != 200:
+            self._read(response)
+        try:
+            yield from _parsed(response)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._gone(error) from None
+        finally:
+            self._connection.close()  # what is left of the stream would be taken for the next answer
+
+    def _native(
+        self, path: tuple[str, ...], query: dict[str, str], timeout: float
+    ) -> http.client.HTTPResponse:
+        target = "/turnout/v1/" + "/".join(quote(part, safe="") for part in path)
+        given = urlencode({name: value for name, value in query.items() if value})
+        headers = {"Authorization": f"Bearer {token(self.key, int(time.time()) + 600)}"}
+        return self._ask("GET", f"{target}?{given}" if given else target, None, headers, timeout)
+
+    def _ask(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        timeout: float = ANSWER_SECONDS,
+    ) -> http.client.HTTPResponse:
+        connection = self._connection
+        if time.monotonic() - self._used > IDLE_SECONDS:
+            connection.close()
+        connection.timeout = timeout
+        try:
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout)
+            connection.request(method, target, body, headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._gone(error) from None
+        finally:
+            self._used = time.monotonic()
+
+    def _read(self, response: http.client.HTTPResponse) -> Document:
+        try:
+            raw = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._gone(error) from None
+        self._used = time.monotonic()
+        try:
+            answer = json.loads(raw)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise Rejected(
+                f"{self.endpoint} answers, but not as a Turnout service does (HTTP {response.status}): "
+                "is --endpoint or TURNOUT_ENDPOINT right?"
+            )
+        if response.status >= 400:
+            error = answer.get("error") or {}
+            raise self._rejection(error.get("code", ""), error.get("message", f"HTTP {response.status}"))
+        return answer
+
+    def _gone(self, error: Exception) -> Unreachable:
+        self._connection.close()
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return Unreachable(
+            f"cannot reach {self.endpoint} ({reason.lower()}): start the service with `turnout serve`, "
+            "or name another one with --endpoint or TURNOUT_ENDPOINT"
+        )
+
+    def _rejection(self, code: str, message: str) -> Rejected:
+        text = f"{message} ({code})" if code else message
+        if code.startswith("AuthFailure") or code == "Unauthenticated":
+            text += (
+                "; give the right key with `tictl login --si <id> --sk <secret>` or TURNOUT_KEY=<id>:<secret>"
+            )
+        return Rejected(text, code=code)
+
+
+def sign(key: Key, host: str, action: str, body: bytes, at: int) -> dict[str, str]:
+    """The headers of a TC3-HMAC-SHA256 request."""
+    day = time.strftime("%Y-%m-%d", time.gmtime(at))
+    scope = f"{day}/tia/tc3_request"
+    digest = hashlib.sha256(body).hexdigest()
+    canonical = (
+        f"POST\n/\n\ncontent-type:application/json\nhost:{host.lower()}\n\ncontent-type;host\n{digest}"
+    )
+    text = f"TC3-HMAC-SHA256\n{at}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    chain = f"TC3{key.secret}".encode()
+    for part in (day, "tia", "tc3_request", text):
+        chain = hmac.digest(chain, part.encode(), "sha256")
+    return {
+        "Authorization": f"TC3-HMAC-SHA256 Credential={key.id}/{scope}, "
+        f"SignedHeaders=content-type;host, Signature={chain.hex()}",
+        "Content-Type": "application/json",
+        "Host": host,
+        "X-TC-Action": action,
+        "X-TC-Version": "2018-02-26",
+        "X-TC-Timestamp": str(at),
+        "X-TC-Language": "en-US",
+    }
+
+
+def token(key: Key, expiry: int) -> str:
+    """A bearer token for the native API, good until `expiry` (Unix seconds, at most an hour ahead)."""
+    id = base64.urlsafe_b64encode(key.id.encode()).decode().rstrip("=")
+    proof = hmac.digest(key.secret.encode(), f"turnout-token:{key.id}:{expiry}".encode(), "sha256")
+    return f"tk1.{id}.{expiry}.{proof.hex()}"
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    broken = 0.0
+    while True:
+        try:
+            return ask()
+        except Unreachable as error:
+            broken = _rest(error, broken)
+
+
+def _rest(error: Unreachable, broken: float) -> float:
+    """Gives up when the service has been away too long. Returns since when it is, which is 0 if it was there."""
+    now = time.monotonic()
+    broken = broken or now
+    if now - broken > PATIENCE_SECONDS:
+        raise error
+    # Nothing tells when a service is back, so one has to look.
+    time.sleep(0.2)
+    return broken
+
+
+def _parsed(response: http.client.HTTPResponse) -> Iterator[Event]:
+    """The server-sent events of a stream that does not end by itself."""
+    pending = b""
+    while chunk := response.read1(1 << 16):
+        *blocks, pending = (pending + chunk).split(b"\n\n")
+        yield from (event for block in blocks if (event := _event(block.decode())))
+    raise ConnectionResetError("the stream broke off")
+
+
+def _event(block: str) -> Event | None:
+    fields = {"event": "message", "id": "", "data": ""}
+    for line in block.splitlines():
+        name, _, value = line.partition(":")
+        if name in fields:
+            fields[name] = value.removeprefix(" ")
+    return Event(fields["event"], fields["id"], json.loads(fields["data"])) if fields["data"] else None

@@ -1,0 +1,103 @@
+"""`tictl cluster`: where jobs can run, and where they run when no cluster is named."""
+
+import difflib
+import sys
+from typing import Annotated
+
+import typer
+
+from turnout.cli import help, table
+from turnout.cli.client import Client, Document
+from turnout.cli.login import connect, keep, stored
+from turnout.cli.options import Endpoint, Form, NoHeader, NoTruncate, Output
+from turnout.errors import Invalid, NotFound
+
+HEADER = ["REGION", "CLUSTER ID"]
+
+app = help.group("Clusters; 集群")
+
+
+@help.command(app, "list", "tictl cluster list --default")
+def list_clusters(
+    default: Annotated[bool, typer.Option("-d", "--default", help="show the default cluster only")] = False,
+    no_header: NoHeader = False,
+    no_truncate: NoTruncate = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """List the clusters, private ones first, or show the default; 列出集群"""
+    login = stored()
+    region, cluster = login.place
+    if default and output == Form.JSON:
+        return table.show_json({"region": region, "cluster": cluster})
+    if default:
+        return print(default_line(region, cluster))
+    known = _clusters(connect(endpoint, login))
+    if output == Form.JSON:
+        return table.show_json(known)
+    return table.show(HEADER, _rows(known), no_header, no_truncate)
+
+
+@help.command(
+    app,
+    "switch",
+    """
+    tictl cluster switch                        shows them and asks
+    tictl cluster switch -r ap-shanghai -c cls-002
+    """,
+)
+def switch(
+    region: Annotated[
+        str, typer.Option("-r", "--region", help="its region; found by itself if left out")
+    ] = "",
+    cluster: Annotated[str, typer.Option("-c", "--cluster", help="the new default cluster")] = "",
+    endpoint: Endpoint = None,
+) -> None:
+    """Choose the default cluster; 切换集群"""
+    login = stored()
+    client = connect(endpoint, login)
+    if not cluster:
+        cluster = _ask(client)
+    chosen = find(client, cluster)
+    login.region, login.cluster = region or chosen["region"], chosen["name"]
+    keep(login)
+    print(f"The default cluster is set as `{login.region}: {login.cluster}`")
+
+
+def find(client: Client, name: str) -> Document:
+    known = {cluster["name"]: cluster for cluster in _clusters(client)}
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    raise NotFound(f"there is no cluster {name!r}; {hint}")
+
+
+def default_line(region: str, cluster: str) -> str:
+    return f"The default cluster is `{region}` `{cluster}`"
+
+
+def _clusters(client: Client) -> list[Document]:
+    known = client.get("clusters")["clusters"]
+    return sorted(
+        (cluster | {"region": cluster.get("region") or cluster["name"]} for cluster in known), key=_is_shared
+    )
+
+
+def _is_shared(cluster: Document) -> bool:
+    return cluster["shared"]
+
+
+def _rows(clusters: list[Document]) -> list[list[str]]:
+    return [[cluster["region"], cluster["name"]] for cluster in clusters]
+
+
+def _ask(client: Client) -> str:
+    if not sys.stdin.isatty():
+        raise Invalid("name the cluster with -c <cluster>; `tictl cluster list` shows them")
+    known = _clusters(client)
+    for title, shared in (("Private clusters", False), ("Shared clusters", True)):
+        table.show([title, ""], [])
+        table.show(HEADER, _rows([cluster for cluster in known if cluster["shared"] is shared]))
+        print()
+    return input("Please input the cluster ID you want to switch to: ").strip()

@@ -1,0 +1,86 @@
+"""`turnout doctor`: what this machine can do for jobs, tried rather than guessed, and what would make it do more."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import typer
+
+from turnout import config
+from turnout.cli import machine, table
+from turnout.cli.machine import Finding, Status
+from turnout.cli.options import Form
+from turnout.errors import TurnoutError
+
+Check = Callable[[config.Settings], Finding]
+
+
+def interpreter(settings: config.Settings) -> Finding:
+    from turnout import app  # only the engine knows what it would start
+
+    try:
+        return Finding(Status.OK, app.job_interpreter(settings))
+    except TurnoutError as error:
+        advice = "install python3 where the job's user can reach it, or name one with [runtimes.X] python"
+        return Finding(Status.MISSING, error.message, advice, needed=True)
+
+
+CHECKS: dict[str, Check] = {
+    "versions": machine.versions,
+    "data directory": machine.data_directory,
+    "database": machine.database,
+    "address": machine.address,
+    "job user": machine.job_user,
+    "interpreter": interpreter,
+    "bubblewrap": machine.bubblewrap,
+    "cgroups": machine.cgroups,
+    "GPUs": machine.gpus,
+    "containers": machine.containers,
+    "NFS": machine.nfs,
+}
+
+
+def doctor(data: str | None, file: str | None, output: Form) -> None:
+    settings = config.load(file, {"server": {"data": data}})
+    if sys.stderr.isatty():
+        print("looking …", end="\r", file=sys.stderr, flush=True)
+    findings = _examine(settings)
+    if output == Form.JSON:
+        table.show_json({name: _document(finding) for name, finding in findings.items()})
+    else:
+        _show(findings)
+    if any(finding.status is Status.MISSING and finding.needed for finding in findings.values()):
+        raise typer.Exit(1)
+
+
+def _examine(settings: config.Settings) -> dict[str, Finding]:
+    """All at once: some ask other programs, which may take their time."""
+    with ThreadPoolExecutor(len(CHECKS)) as pool:
+        running = {name: pool.submit(check, settings) for name, check in CHECKS.items()}
+        return {name: future.result() for name, future in running.items()}
+
+
+def _document(finding: Finding) -> dict[str, object]:
+    return {
+        "status": finding.status,
+        "found": finding.found,
+        "advice": finding.advice,
+        "needed": finding.needed,
+    }
+
+
+def _show(findings: dict[str, Finding]) -> None:
+    rows = [[name, finding.status, finding.found] for name, finding in findings.items()]
+    table.show(["WHAT", "STATUS", "FOUND"], rows)
+    advice = {name: finding.advice for name, finding in findings.items() if finding.advice}
+    if advice:
+        print()
+    for line in _listed(advice.items()):
+        print(line)
+    if os.geteuid() != 0:
+        print("\nLooked as an ordinary user; a service that runs as root may be able to do more.")
+
+
+def _listed(advice: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}: {text}" for name, text in advice]

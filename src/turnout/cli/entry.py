@@ -1,0 +1,42 @@
+"""How a command line starts and ends: one clear line on stderr and exit code 1, never a traceback."""
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from turnout.errors import TurnoutError
+
+
+def run(app: typer.Typer, name: str) -> NoReturn:
+    try:
+        code = app(prog_name=name, standalone_mode=False)
+    except typer.TyperException as error:
+        fail(name, _usage(error))
+    except TurnoutError as error:
+        fail(name, error.message)
+    except typer.Abort:
+        fail(name, "given up", 130)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(name, f"{where}{error.strerror or error}")
+    except Exception as error:  # noqa: BLE001 - a user can do nothing with a traceback
+        fail(name, f"a fault of {name} itself, please report it: {type(error).__name__}: {error}")
+    sys.exit(code or 0)
+
+
+def fail(name: str, message: str, code: int = 1) -> NoReturn:
+    complain(name, message)
+    sys.exit(code)
+
+
+def complain(name: str, message: str) -> None:
+    sys.stdout.flush()
+    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _usage(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    message = error.format_message().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    return f"{message}; see `{context.command_path} --help`" if context else message

@@ -1,0 +1,223 @@
+"""`tictl job`: create, list, describe, delete."""
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+from turnout.cli import help, table, wait
+from turnout.cli.client import Client, Document, Rejected
+from turnout.cli.entry import complain
+from turnout.cli.login import connect, stored
+from turnout.cli.options import Cluster, Endpoint, Form, Jobs, NoHeader, NoTruncate, Output, Region, place
+from turnout.errors import Invalid
+
+COLUMNS = {"NAME": "Name", "CREATED": "CreateTime", "END": "EndTime", "STATE": "State", "MESSAGE": "Message"}
+PAGE = 100
+
+app = help.group("Training jobs; 训练任务")
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+PackageDir = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-p", "--packagedir", help="what to mount: cos://…:/dir, nfs://…:/dir or file:///dir:/dir; repeatable"
+    ),
+]
+Command = Annotated[str, typer.Option("--command", help="start command, split into words as a shell would")]
+Args = Annotated[str, typer.Option("--args", help="its arguments, split likewise")]
+Runtime = Annotated[str, typer.Option("--runtime", help="runtime environment")]
+ScaleTier = Annotated[
+    str, typer.Option("--st", "--scaletier", help="scale: BASIC … LARGE_GPU_DIST, or CUSTOM")
+]
+MasterType = Annotated[
+    str, typer.Option("--mt", "--mastertype", help="machine of the master, such as 2U4G1P")
+]
+WorkerType = Annotated[str, typer.Option("--wt", "--workertype", help="machine of each worker")]
+PsType = Annotated[str, typer.Option("--pt", "--pstype", help="machine of each parameter server")]
+WorkerCount = Annotated[int | None, typer.Option("-w", "--wcount", help="number of workers", min=0)]
+PsCount = Annotated[int | None, typer.Option("--ps", "--pscount", help="number of parameter servers", min=0)]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="key=value", help="RuntimeConf; repeatable")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="keep the workspace after the end")]
+Wait = Annotated[bool, typer.Option("--wait", help="wait for the end; exit code 0 only if the job succeeds")]
+
+
+@help.command(
+    app,
+    "create",
+    """
+    tictl job create first --command=python --args="-c 'print(6 * 7)'" --wait
+    tictl job create mnist -p file:///home/me/mnist:/data --command=python --args=train.py --st=BASIC_DIST
+    tictl job create big --command="python train.py" --mt=2U4G0P --wt=4U8G1P --wcount=2 --pt=1U2G0P --ps=1
+    """,
+)
+def create(
+    name: Name,
+    packagedir: PackageDir = None,
+    command: Command = "",
+    args: Args = "",
+    runtime: Runtime = "tia-1.6.0",
+    scaletier: ScaleTier = "",
+    mastertype: MasterType = "",
+    workertype: WorkerType = "",
+    pstype: PsType = "",
+    wcount: WorkerCount = None,
+    pscount: PsCount = None,
+    conf: Conf = None,
+    debug: Debug = False,
+    cluster: Cluster = "",
+    region: Region = "",
+    wait_for_end: Wait = False,
+    no_header: NoHeader = False,
+    no_truncate: NoTruncate = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Create a job; 创建任务"""
+    login = stored()
+    region, cluster = place(login, region, cluster)
+    fields = {
+        "Name": name,
+        "Cluster": cluster,
+        "RuntimeVersion": runtime,
+        "PackageDir": packagedir,
+        "Command": _words("--command", command),
+        "Args": _words("--args", args),
+        "ScaleTier": scaletier,
+        "MasterType": mastertype,
+        "WorkerType": workertype,
+        "ParameterServerType": pstype,
+        "WorkerCount": wcount,
+        "ParameterServerCount": pscount,
+        "RuntimeConf": conf,
+        "Debug": debug or None,
+    }
+    client = connect(endpoint, login)
+    given = {field: value for field, value in fields.items() if value not in (None, "", [])}
+    job = client.call("CreateJob", given, region)["Job"]
+    if output == Form.TABLE:
+        print("create job success.")
+        _show([job], no_header, no_truncate)
+    if wait_for_end:
+        wait.until_the_end(client, describe_one(client, region, cluster, name), quiet=output == Form.JSON)
+        job = describe_one(client, region, cluster, name)
+    if output == Form.JSON:
+        table.show_json(job)
+    if wait_for_end and job.get("State") != "Succeeded":
+        raise typer.Exit(1)
+
+
+@help.command(app, "list", "tictl job list -c ap-beijing")
+def list_jobs(
+    cluster: Cluster = "",
+    region: Region = "",
+    no_header: NoHeader = False,
+    no_truncate: NoTruncate = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """List the jobs of a cluster, by name; 列出任务"""
+    login = stored()
+    region, cluster = place(login, region, cluster)
+    jobs = sorted(_all(connect(endpoint, login), region, cluster), key=lambda job: job["Name"])
+    _print(jobs, output, no_header, no_truncate)
+
+
+@help.command(app, "describe", "tictl job describe mnist first --output=json")
+def describe(
+    names: Jobs,
+    cluster: Cluster = "",
+    region: Region = "",
+    no_header: NoHeader = False,
+    no_truncate: NoTruncate = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show jobs, a row for each; 查看任务"""
+    login = stored()
+    region, cluster = place(login, region, cluster)
+    client = connect(endpoint, login)
+    found: list[Document] = []
+    complete = _each(names, lambda name: found.append(describe_one(client, region, cluster, name)))
+    if found or output == Form.JSON:
+        _print(found, output, no_header, no_truncate)
+    if not complete:
+        raise typer.Exit(1)
+
+
+@help.command(app, "delete", "tictl job delete first mnist")
+def delete(
+    names: Jobs,
+    cluster: Cluster = "",
+    region: Region = "",
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+    no_header: NoHeader = False,
+    no_truncate: NoTruncate = False,
+) -> None:
+    """Delete jobs; one that runs is stopped; 删除任务"""
+    login = stored()
+    region, cluster = place(login, region, cluster)
+    client = connect(endpoint, login)
+    deleted: list[str] = []
+
+    def delete_one(name: str) -> None:
+        client.call("DeleteJob", {"Name": name, "Cluster": cluster}, region)
+        deleted.append(name)
+        if output == Form.TABLE:
+            print(f"The job {name} is deleted successfully.")
+
+    complete = _each(names, delete_one)
+    if output == Form.JSON:
+        table.show_json({"deleted": deleted})
+    if not complete:
+        raise typer.Exit(1)
+
+
+def describe_one(client: Client, region: str, cluster: str, name: str) -> Document:
+    return client.call("DescribeJob", {"Name": name, "Cluster": cluster}, region)["Job"]
+
+
+def _words(flag: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise Invalid(
+            f"{flag} cannot be split into words: {error}; it is read as a shell would, quotes too"
+        ) from None
+
+
+def _all(client: Client, region: str, cluster: str) -> list[Document]:
+    jobs: list[Document] = []
+    while True:
+        page = client.call("ListJobs", {"Cluster": cluster, "Limit": PAGE, "Offset": len(jobs)}, region)[
+            "Jobs"
+        ]
+        jobs += page
+        if len(page) < PAGE:
+            return jobs
+
+
+def _each(names: list[str], act: Any) -> bool:
+    """Goes on after one that is refused. True if none was."""
+    complete = True
+    for name in names:
+        try:
+            act(name)
+        except Rejected as error:
+            complain("tictl", error.message)
+            complete = False
+    return complete
+
+
+def _print(jobs: list[Document], output: Form, no_header: bool, no_truncate: bool) -> None:
+    if output == Form.JSON:
+        return table.show_json(jobs)
+    return _show(jobs, no_header, no_truncate)
+
+
+def _show(jobs: list[Document], no_header: bool, no_truncate: bool) -> None:
+    rows = [[str(job.get(field) or "") for field in COLUMNS.values()] for job in jobs]
+    table.show(list(COLUMNS), rows, no_header, no_truncate)

@@ -1,0 +1,100 @@
+"""What `tictl login` keeps, and from where the command lines take endpoint and key."""
+
+import contextlib
+import os
+import tempfile
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from turnout import config
+from turnout.cli.client import Client, Key
+from turnout.errors import Misconfigured
+from turnout.paths import Paths
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:8470"
+DEFAULT_CLUSTER = "ap-beijing"
+
+
+class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything may be empty: a default cluster can be chosen without a key."""
+
+    endpoint: str = ""
+    secret_id: str = ""
+    secret_key: str = ""
+    region: str = ""
+    cluster: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """(region, cluster) for commands that name none."""
+        cluster = self.cluster or DEFAULT_CLUSTER
+        return self.region or cluster, cluster
+
+
+def stored() -> Login:
+    """An empty one if nobody is logged in."""
+    try:
+        return msgspec.json.decode(_file().read_bytes(), type=Login)
+    except FileNotFoundError:
+        return Login()
+    except OSError as error:
+        raise Misconfigured(f"{_file()} cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise Misconfigured(
+            f"{_file()} is not a login ({error}): remove it and run `tictl login` again"
+        ) from None
+
+
+def keep(login: Login) -> None:
+    """Whole or not at all, and nobody else may read it."""
+    file = _file()
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=file.parent, prefix=file.name)  # makes it 0600
+        with open(handle, "wb") as out:
+            out.write(msgspec.json.encode(login))
+        os.replace(draft, file)
+    except OSError as error:
+        raise Misconfigured(f"{file} cannot be written: {error.strerror}") from None
+
+
+def drop() -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _file().unlink()
+
+
+def connect(endpoint: str | None = None, login: Login | None = None) -> Client:
+    """Endpoint: the option, TURNOUT_ENDPOINT, the login, the default. Key: see `find_key`."""
+    login = login or stored()
+    endpoint = endpoint or config.client_endpoint() or login.endpoint or DEFAULT_ENDPOINT
+    # A service with --no-auth takes any key, and another one says that it does not know this one.
+    return Client(endpoint, find_key(endpoint, login) or Key("nobody", "nothing"))
+
+
+def find_key(endpoint: str, login: Login) -> Key | None:
+    """TURNOUT_KEY, the login, or on the service's own machine its root key if this user may read it."""
+    if variable := config.client_key():
+        return Key.parse(variable, "TURNOUT_KEY")
+    if login.secret_id:
+        return Key(login.secret_id, login.secret_key)
+    if not _is_here(endpoint):
+        return None
+    root_key = Paths(config.load().data).root_key
+    with contextlib.suppress(OSError):
+        return Key.parse(root_key.read_text(), str(root_key))
+    return None
+
+
+def _file() -> Path:
+    return config.config_home() / "login.json"
+
+
+def _is_here(endpoint: str) -> bool:
+    host = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}").hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

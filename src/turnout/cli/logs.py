@@ -1,0 +1,136 @@
+"""`tictl logs`: what a job printed, all roles interleaved, now or until it ends."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Annotated
+
+import typer
+
+from turnout.cli import help
+from turnout.cli.client import Client, Document
+from turnout.cli.entry import complain
+from turnout.cli.jobs import describe_one
+from turnout.cli.login import connect, stored
+from turnout.cli.options import Cluster, Endpoint, Form, Job, Output, Region, place
+from turnout.errors import Invalid
+
+PAGE = 1000
+QUERY_LIMIT = 10_000
+"""QueryLogs gives no more of one query."""
+CHINA = timezone(timedelta(hours=8))
+
+Start = Annotated[
+    str, typer.Option("-s", "--start-time", help="YYYY-mm-dd HH:MM:SS, +08:00; else the job's start")
+]
+End = Annotated[str, typer.Option("-e", "--end-time", help="YYYY-mm-dd HH:MM:SS, +08:00; else the job's end")]
+Limit = Annotated[int, typer.Option("-l", "--limit", help="most lines to show, at most 10000", min=1)]
+TimePrefix = Annotated[
+    bool,
+    typer.Option(
+        "--time-prefix/--no-time-prefix", help="begin each line with its time and pod, which is usual"
+    ),
+]
+Follow = Annotated[
+    bool, typer.Option("-f", "--follow", help="show all lines, and new ones until the job ends")
+]
+
+
+def add(app: typer.Typer) -> None:
+    help.command(
+        app,
+        "logs",
+        """
+        tictl logs mnist
+        tictl logs mnist --follow
+        tictl logs mnist -s "2018-05-03 20:10:00" -e "2018-05-03 20:11:00" -l 50
+        """,
+    )(logs)
+
+
+def logs(
+    name: Job,
+    start_time: Start = "",
+    end_time: End = "",
+    limit: Limit = 1000,
+    time_prefix: TimePrefix = True,
+    follow: Follow = False,
+    cluster: Cluster = "",
+    region: Region = "",
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show the log of a job, oldest line first; 查看日志"""
+    _check(start_time, end_time, limit, follow)
+    login = stored()
+    region, cluster = place(login, region, cluster)
+    client = connect(endpoint, login)
+    job = describe_one(client, region, cluster, name)
+    if follow:
+        lines = _followed(client, job)
+    else:
+        lines = _queried(client, region, job, start_time or _begin(job), end_time or _end(job), limit)
+    for line in lines:
+        print(
+            _text(line, time_prefix) if output == Form.TABLE else json.dumps(line, ensure_ascii=False),
+            flush=follow,
+        )
+
+
+def _check(start: str, end: str, limit: int, follow: bool) -> None:
+    if follow and (start or end):
+        raise Invalid("--follow shows all lines: leave out --start-time and --end-time, or --follow")
+    if limit > QUERY_LIMIT:
+        raise Invalid(f"--limit is at most {QUERY_LIMIT}; `tictl logs --follow` shows all lines of a job")
+    for flag, text in (("--start-time", start), ("--end-time", end)):
+        if text and not re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text):
+            raise Invalid(f"{flag} must look like 2018-05-03 20:10:00, not {text!r}")
+
+
+def _queried(
+    client: Client, region: str, job: Document, start: str, end: str, limit: int
+) -> Iterator[Document]:
+    query = {"JobName": job["Name"], "Cluster": job["Cluster"], "StartTime": start, "EndTime": end}
+    shown, context = 0, ""
+    while shown < limit:
+        page = {"Limit": min(PAGE, limit - shown)} | ({"Context": context} if context else {})
+        answer = client.call("QueryLogs", query | page, region)
+        yield from answer["Logs"]
+        shown += len(answer["Logs"])
+        context = answer["Context"]
+        if answer["Listover"]:
+            return
+    complain("tictl", f"these are the first {shown} lines; --limit shows more, --follow all")
+
+
+def _followed(client: Client, job: Document) -> Iterator[Document]:
+    for lines in client.follow(job["Id"]):
+        for line in lines:
+            yield {
+                "Time": _rfc3339(line["at"]),
+                "PodName": line.get("pod", line["replica"]),
+                "Log": line["text"],
+            }
+
+
+def _begin(job: Document) -> str:
+    """Job times are +08:00 in a layout that begins as QueryLogs wants it."""
+    return job["CreateTime"][:19]
+
+
+def _end(job: Document) -> str:
+    if job.get("EndTime"):
+        return job["EndTime"][:19]
+    return datetime.fromtimestamp(time.time() + 60, CHINA).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _text(line: Document, time_prefix: bool) -> str:
+    return f"[{line['Time']:<30}  {line['PodName']}] {line['Log']}" if time_prefix else line["Log"]
+
+
+def _rfc3339(nanoseconds: int) -> str:
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{fraction:09d}".rstrip("0").rstrip(".") + "Z"

@@ -1,0 +1,95 @@
+"""`turnout`: run the service, ask why a job waits or ended, see what this machine can do."""
+
+from typing import Annotated, NoReturn
+
+import typer
+
+from turnout import __version__
+from turnout.cli import entry, help
+from turnout.cli.options import Endpoint, Form, Output
+
+VERSION = f"turnout {__version__}"
+
+app = help.group("A training-job service that you run yourself.", VERSION)
+
+
+def main() -> NoReturn:
+    entry.run(app, "turnout")
+
+
+@help.command(
+    app,
+    "serve",
+    """
+    turnout serve
+    turnout serve --data ~/jobs --port 9000
+    turnout serve --host 0.0.0.0 --config /etc/turnout.toml
+    """,
+)
+def serve(
+    host: Annotated[str | None, typer.Option("--host", help="address to listen on; else 127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="port to listen on; else 8470", min=0, max=65535)
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="dir", help="where everything is kept")
+    ] = None,
+    config: Annotated[str | None, typer.Option("--config", metavar="file", help="settings (TOML)")] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="ask nobody for a key; on loopback only")
+    ] = False,
+) -> None:
+    """Run the service until it gets SIGTERM or Ctrl-C. Jobs go on running without it.
+
+    Settings come from the file, then from TURNOUT_* variables, then from these options; the later wins.
+    """
+    from turnout.cli import serve
+
+    serve.serve(host, port, data, config, no_auth)
+
+
+@help.command(
+    app,
+    "explain",
+    """
+    turnout explain test-job
+    turnout explain 1846031847234928640 --output json
+    """,
+)
+def explain(
+    job: Annotated[str, typer.Argument(metavar="JOB")],
+    cluster: Annotated[str, typer.Option("-c", "--cluster", help="where to look for a name")] = "",
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Why a job waits, what it does, or why it ended. JOB is a name, a number or a UUID."""
+    from turnout.cli import explain
+
+    explain.explain(job, cluster, endpoint, output)
+
+
+@help.command(app, "doctor", "turnout doctor --data ~/jobs")
+def doctor(
+    data: Annotated[str | None, typer.Option("--data", metavar="dir", help="as for serve")] = None,
+    config: Annotated[str | None, typer.Option("--config", metavar="file", help="as for serve")] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """What this machine can do, and what would make it do more. Exit code 1 if jobs cannot run here."""
+    from turnout.cli import doctor
+
+    doctor.doctor(data, config, output)
+
+
+@help.command(app, "version")
+def version(output: Output = Form.TABLE) -> None:
+    """Show the version."""
+    if output == Form.TABLE:
+        print(VERSION)
+        return
+    from turnout.cli import table
+
+    table.show_json({"turnout": __version__})
+
+
+if __name__ == "__main__":
+    main()

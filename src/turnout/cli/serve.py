@@ -1,0 +1,12 @@
+"""`turnout serve`: the settings, then the service itself."""
+
+from turnout import config
+
+
+def serve(host: str | None, port: int | None, data: str | None, file: str | None, no_auth: bool) -> None:
+    """Returns when the service has been told to end."""
+    flags = {"server": {"host": host, "port": port, "data": data}, "no_auth": no_auth or None}
+    settings = config.load(file, flags)
+    from turnout import app  # after the settings: a wrong one is told at once
+
+    app.serve(settings)

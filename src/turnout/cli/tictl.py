@@ -1,0 +1,142 @@
+"""`tictl`: the command line of TI-A, for a service of your own."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from turnout import __version__
+from turnout.cli import clusters, entry, help, jobs, logs, table
+from turnout.cli.client import Client, Document, Key
+from turnout.cli.login import Login, connect, drop, find_key, keep, stored
+from turnout.cli.options import Cluster, Endpoint, Form, NoHeader, NoTruncate, Output, Region
+from turnout.errors import Invalid, NotFound, Unsupported
+
+VERSION = f"tictl version {__version__}+turnout"
+
+app = help.group("Training jobs on your own Turnout service; 在自己的 Turnout 服务上训练", VERSION)
+
+
+def main() -> NoReturn:
+    entry.run(app, "tictl")
+
+
+@help.command(app, "version")
+def version() -> None:
+    """Show the version; 查看版本"""
+    print(VERSION)
+
+
+@help.command(
+    app,
+    "login",
+    """
+    tictl login --si=<id> --sk=<secret> --region=ap-beijing --cluster=ap-beijing
+    tictl login --endpoint=http://gpu-box:8470      asks for the key
+    tictl login --info
+    """,
+)
+def login(
+    si: Annotated[str, typer.Option("--si", help="secret id; else from TURNOUT_KEY, else asked for")] = "",
+    sk: Annotated[str, typer.Option("--sk", help="secret key")] = "",
+    region: Region = "",
+    cluster: Cluster = "",
+    info: Annotated[bool, typer.Option("--info", help="show who is logged in")] = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Keep key, endpoint and default cluster for the other commands; 登录"""
+    if info:
+        return _show_login(endpoint, output)
+    before = stored()
+    client = connect(endpoint, before)
+    client.key = _key(client, si, sk, before)
+    client.get("whoami")
+    kept = Login(client.endpoint, *client.key, region or before.region, cluster or before.cluster)
+    if cluster:
+        chosen = clusters.find(client, cluster)
+        kept.region, kept.cluster = region or chosen["region"], chosen["name"]
+    keep(kept)
+    if output == Form.JSON:
+        return table.show_json(_summary(kept))
+    return print(f"user logged in with secret id `{client.key.id}`")
+
+
+@help.command(app, "logout")
+def logout() -> None:
+    """Forget key, endpoint and default cluster; 退出"""
+    before = stored()
+    drop()
+    print(f"user `{before.secret_id}` logged out" if before.secret_id else "nobody was logged in")
+
+
+@help.command(app, "user")
+def user(
+    no_header: NoHeader = False,
+    no_truncate: NoTruncate = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show whose key is used; 查看用户"""
+    who = connect(endpoint).get("whoami")
+    if output == Form.JSON:
+        return table.show_json(who)
+    row = [who["key"], str(who["root"]).lower(), "", ""]
+    return table.show(["NAME", "ISOWNER", "MAIL", "PHONE"], [row], no_header, no_truncate)
+
+
+app.add_typer(clusters.app, name="cluster")
+app.add_typer(jobs.app, name="job")
+logs.add(app)
+
+
+def _not_built(words: str) -> None:
+    raise Unsupported(f"`tictl {words}` is not there: this service trains, serving models is not built yet")
+
+
+@help.command(app, "model", hidden=True, add_help_option=False)
+def model(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    _not_built("model")
+
+
+@help.command(app, "install", hidden=True, add_help_option=False)
+def install(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    raise Unsupported(
+        "`tictl install` is not needed: the service runs jobs itself, there is no agent to install"
+    )
+
+
+def _key(client: Client, si: str, sk: str, before: Login) -> Key:
+    if si and sk:
+        return Key(si, sk)
+    if si and si == before.secret_id:
+        return Key(si, before.secret_key)
+    if sk:
+        raise Invalid("--sk needs --si, the secret id that it belongs to")
+    if not si and (known := find_key(client.endpoint, before)):
+        return known
+    if not sys.stdin.isatty():
+        raise Invalid("give the key with --si <id> --sk <secret>, or TURNOUT_KEY=<id>:<secret>")
+    return Key(si or typer.prompt("secret id"), typer.prompt("secret key", hide_input=True))
+
+
+def _show_login(endpoint: str | None, output: Form) -> None:
+    login = stored()
+    if not login.secret_id:
+        raise NotFound("nobody is logged in: run `tictl login --si <id> --sk <secret>`")
+    if output == Form.JSON:
+        return table.show_json(_summary(login))
+    region, cluster = login.place
+    print(f"user logged in with secret id `{login.secret_id}`")
+    print(f"The endpoint is `{connect(endpoint, login).endpoint}`")
+    return print(clusters.default_line(region, cluster))
+
+
+def _summary(login: Login) -> Document:
+    """Never the secret."""
+    region, cluster = login.place
+    return {"endpoint": login.endpoint, "secret_id": login.secret_id, "region": region, "cluster": cluster}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Waiting for a job: a live line on a terminal, a line for each change of state elsewhere."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from turnout.cli import table
+from turnout.cli.client import Client, Document
+
+Say = Callable[[str], None]
+
+
+def until_the_end(client: Client, job: Document, quiet: bool = False) -> Document:
+    """`job` is the one that DescribeJob gave. `quiet` keeps stdout for something else."""
+    name, since = job["Name"], time.monotonic()
+    with _progress(quiet) as say:
+        say(f"{name}: waiting to start")
+        view = client.wait(job["Id"], "started")
+        if view["ended"] is None:
+            say(f"{name}: {view['state']}, {_members(view)}")
+            view = client.wait(job["Id"], "ended")
+    _conclude(name, view, time.monotonic() - since, quiet)
+    return view
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Say]:
+    stream = sys.stderr if quiet else sys.stdout
+    if not stream.isatty():
+        yield lambda text: print(text, file=stream, flush=True)
+        return
+    from rich.console import Console  # only on a terminal: it costs 20 ms
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=stream), transient=True) as progress:
+        line = progress.add_task("")
+        yield lambda text: progress.update(line, description=text)
+
+
+def _members(view: Document) -> str:
+    count = len(view["replicas"])
+    running = sum(replica["state"] == "running" for replica in view["replicas"])
+    return f"{running} of {count} replicas" if running != count else f"{count} replica{'s' * (count != 1)}"
+
+
+def _conclude(name: str, view: Document, seconds: float, quiet: bool) -> None:
+    if not quiet:
+        print(f"{name}: {table.coloured(view['state'])} after {duration(seconds)}", flush=True)
+    if view["state"] != "succeeded":
+        why = f"{view['reason']}: {view['message']}" if view.get("message") else view["reason"]
+        print(f"{name}: {why}; see `tictl logs {name}` and `turnout explain {name}`", file=sys.stderr)

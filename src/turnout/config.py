@@ -1,0 +1,261 @@
+"""The settings: one TOML file, then `TURNOUT_*` variables, then flags; the later wins.
+
+The only module that reads the environment.
+"""
+
+import difflib
+import ipaddress
+import os
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from turnout import chaos
+from turnout.errors import Misconfigured
+
+Table = dict[str, Any]
+
+SHARED_CLUSTERS = ("ap-beijing", "ap-shanghai", "ap-guangzhou", "ap-chengdu")
+
+
+class Server(msgspec.Struct, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: int = 8470
+    data: str = ""
+    """Default: /var/lib/turnout for root, else ~/.local/share/turnout."""
+
+
+class StoreSettings(msgspec.Struct, forbid_unknown_fields=True):
+    url: str = ""
+    """`postgresql://...`; empty: SQLite in the data directory."""
+
+
+class LocalEngine(msgspec.Struct, forbid_unknown_fields=True):
+    sandbox: Literal["auto", "bubblewrap", "none"] = "auto"
+    gpus: Literal["auto"] | int = "auto"
+    """How many there are: those that the driver shows, or a number of simulated ones."""
+    overcommit: float = 4
+    """How many times the machine's cores may be promised."""
+    user: str = "turnout-job"
+    """Whom replicas run as when the service runs as root."""
+
+
+class Engines(msgspec.Struct, forbid_unknown_fields=True):
+    local: LocalEngine = msgspec.field(default_factory=LocalEngine)
+
+
+class Cluster(msgspec.Struct, forbid_unknown_fields=True):
+    engine: str = "local"
+
+
+class Runtime(msgspec.Struct, forbid_unknown_fields=True):
+    """What a runtime of a dialect's catalogue is on this machine."""
+
+    python: str = ""
+    """Path of the interpreter; empty: the host's."""
+    mounts: dict[str, str] = {}
+    """Directories that the cloud's image would have: path in the job -> directory here, read-only."""
+    lead_task: Literal["chief", "master"] = "chief"
+    """The lead's name in TF_CONFIG: TensorFlow before 1.4 wants `master`."""
+
+
+class Storage(msgspec.Struct, forbid_unknown_fields=True):
+    host_paths: list[str] | None = None
+    """Directories that `file://` may reach, `:rw` behind a writable one; None: the default of `reachable`."""
+
+
+class Limits(msgspec.Struct, forbid_unknown_fields=True):
+    log_bytes: int = 1 << 30
+    log_days: float = 30
+    processes: int = 4096
+    """How many processes and threads a replica may have."""
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    server: Server = msgspec.field(default_factory=Server)
+    store: StoreSettings = msgspec.field(default_factory=StoreSettings)
+    engines: Engines = msgspec.field(default_factory=Engines)
+    clusters: dict[str, Cluster] = {}
+    runtimes: dict[str, Runtime] = {}
+    storage: Storage = msgspec.field(default_factory=Storage)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    no_auth: bool = False
+    root_key: str = ""
+    """`<id>:<secret>`; empty: kept in the data directory, made at the first start."""
+
+    @property
+    def data(self) -> Path:
+        if self.server.data:
+            return Path(self.server.data).expanduser().absolute()
+        if os.geteuid() == 0:
+            return Path("/var/lib/turnout")
+        base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+        return Path(base).expanduser().absolute() / "turnout"
+
+    @property
+    def loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.server.host).is_loopback
+        except ValueError:
+            return self.server.host == "localhost"
+
+    def all_clusters(self) -> dict[str, Cluster]:
+        """The four shared names on the local engine, and what the settings add or replace."""
+        return {name: Cluster() for name in SHARED_CLUSTERS} | self.clusters
+
+    def host_paths(self) -> list[tuple[Path, bool]]:
+        """(directory, writable) that `file://` may reach."""
+        if self.storage.host_paths is None:
+            if not self.loopback or self.no_auth:
+                return []
+            return [(Path.home(), True), (Path(tempfile.gettempdir()), True)]
+        return [(Path(p.removesuffix(":rw")), p.endswith(":rw")) for p in self.storage.host_paths]
+
+
+def load(file: str | None = None, flags: Table | None = None) -> Settings:
+    """`flags` has the shape of the file; None values in it count as not given."""
+    table: Table = {}
+    file = file or os.environ.get("TURNOUT_CONFIG")
+    if file:
+        table = _read(Path(file))
+    _merge(table, _from_environment())
+    _merge(table, flags or {})
+    try:
+        settings = msgspec.convert(table, Settings)
+    except msgspec.ValidationError as error:
+        raise Misconfigured(_explain(str(error), file)) from None
+    _check(settings)
+    return settings
+
+
+def prepare_chaos() -> None:
+    """For tests: see `turnout.chaos`."""
+    chaos.kill_at = os.environ.get("TURNOUT_KILL_AT", "")
+
+
+def client_endpoint() -> str | None:
+    return os.environ.get("TURNOUT_ENDPOINT")
+
+
+def client_key() -> str | None:
+    """`<id>:<secret>`"""
+    return os.environ.get("TURNOUT_KEY")
+
+
+def config_home() -> Path:
+    """Where the command-line tools keep their login."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "turnout"
+
+
+def search_path() -> list[str]:
+    return (os.environ.get("PATH") or os.defpath).split(os.pathsep)
+
+
+def _read(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{path} is not TOML: {error}") from None
+
+
+_VARIABLES: dict[str, tuple[str, ...]] = {
+    "TURNOUT_HOST": ("server", "host"),
+    "TURNOUT_PORT": ("server", "port"),
+    "TURNOUT_DATA": ("server", "data"),
+    "TURNOUT_STORE_URL": ("store", "url"),
+    "TURNOUT_SANDBOX": ("engines", "local", "sandbox"),
+    "TURNOUT_GPUS": ("engines", "local", "gpus"),
+    "TURNOUT_OVERCOMMIT": ("engines", "local", "overcommit"),
+    "TURNOUT_ROOT_KEY": ("root_key",),
+}
+_NUMBERS = {"TURNOUT_PORT": int, "TURNOUT_OVERCOMMIT": float}
+
+
+def _from_environment() -> Table:
+    table: Table = {}
+    for variable, place in _VARIABLES.items():
+        text = os.environ.get(variable)
+        if text:
+            _put(table, place, _value(variable, text))
+    return table
+
+
+def _value(variable: str, text: str) -> object:
+    if variable == "TURNOUT_GPUS":
+        return int(text) if text.isdecimal() else text
+    number = _NUMBERS.get(variable)
+    if number is None:
+        return text
+    try:
+        return number(text)
+    except ValueError:
+        raise Misconfigured(f"{variable} must be a number, not {text!r}") from None
+
+
+def _put(table: Table, place: tuple[str, ...], value: object) -> None:
+    for key in place[:-1]:
+        table = table.setdefault(key, {})
+    table[place[-1]] = value
+
+
+def _merge(table: Table, over: Table) -> None:
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(table.setdefault(key, {}), dict):
+            _merge(table[key], value)
+        elif value is not None:
+            table[key] = value
+
+
+def _explain(error: str, file: str | None) -> str:
+    """msgspec says what and where; for a misspelt name add the one that was meant."""
+    where = f"{file}: " if file else "settings: "
+    unknown = re.search(r"unknown field `(\w+)`(?: - at `\$\.?(.*)`)?", error)
+    if unknown is None:
+        return where + error
+    name, table = unknown[1], unknown[2] or ""
+    known = _names_at(table)
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    return f"{where}[{table or 'top level'}] has no setting {name}; {hint}"
+
+
+def _names_at(table: str) -> list[str]:
+    known: dict[str, type[msgspec.Struct]] = {
+        "": Settings,
+        "server": Server,
+        "store": StoreSettings,
+        "engines": Engines,
+        "engines.local": LocalEngine,
+        "clusters[...]": Cluster,
+        "runtimes[...]": Runtime,
+        "storage": Storage,
+        "limits": Limits,
+    }
+    return [field.name for field in msgspec.structs.fields(known.get(table, Settings))]
+
+
+def _check(settings: Settings) -> None:
+    if settings.no_auth and not settings.loopback:
+        raise Misconfigured(
+            f"--no-auth works on loopback only, not on {settings.server.host}: leave it out, or use --host 127.0.0.1"
+        )
+    if settings.root_key and not re.fullmatch(r"[\w.-]{1,64}:\S{8,128}", settings.root_key):
+        raise Misconfigured(
+            "TURNOUT_ROOT_KEY must be <id>:<secret>, the secret at least 8 characters without spaces"
+        )
+    for name, cluster in settings.clusters.items():
+        if cluster.engine != "local":
+            raise Misconfigured(f"[clusters.{name}] engine = {cluster.engine!r} is not known; there is local")
+    if isinstance(settings.engines.local.gpus, int) and settings.engines.local.gpus < 0:
+        raise Misconfigured("[engines.local] gpus must be auto or a number from 0 on")
+    if settings.engines.local.overcommit <= 0:
+        raise Misconfigured("[engines.local] overcommit must be more than 0")
+    for path in settings.storage.host_paths or []:
+        if not path.startswith("/"):
+            raise Misconfigured(f"[storage] host_paths: {path!r} is not an absolute path")

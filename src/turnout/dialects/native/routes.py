@@ -1,0 +1,147 @@
+"""The calls: whoami, clusters, a job, explain, wait (long poll), logs (server-sent events)."""
+
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from turnout import errors
+from turnout.access import Keys, check_token
+from turnout.config import SHARED_CLUSTERS, Settings
+from turnout.dialects.native import errors as answers
+from turnout.dialects.native.wire import LineDocument, explain_document, job_document
+from turnout.job import Job, State
+from turnout.service import Caller, Jobs, JobView, Line, Logs
+
+Handler = Callable[[Request, Caller], Awaitable[Response]]
+
+_LONGEST_WAIT = 600
+_UNTIL: dict[str, Callable[[Job], bool]] = {
+    "started": lambda job: not job.live or job.state in (State.RUNNING, State.STOPPING),
+    "ended": lambda job: not job.live,
+}
+
+
+def routes(jobs: Jobs, logs: Logs, keys: Keys, settings: Settings) -> list[Route]:
+    calls = _Calls(jobs, logs, settings)
+
+    def guard(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(request, _caller(request, keys, settings.no_auth))
+            except errors.TurnoutError as error:
+                return answers.answer(error)
+            except Exception as error:  # noqa: BLE001 (no traceback may reach a user)
+                return answers.unexpected(request, error)
+
+        return endpoint
+
+    table: dict[str, Handler] = {
+        "/turnout/v1/whoami": calls.whoami,
+        "/turnout/v1/clusters": calls.clusters,
+        "/turnout/v1/jobs/{job}": calls.job,
+        "/turnout/v1/jobs/{job}/explain": calls.explain,
+        "/turnout/v1/jobs/{job}/wait": calls.wait,
+        "/turnout/v1/jobs/{job}/logs": calls.logs,
+    }
+    return [Route(path, guard(handler)) for path, handler in table.items()]
+
+
+class _Calls:
+    def __init__(self, jobs: Jobs, logs: Logs, settings: Settings) -> None:
+        self._jobs = jobs
+        self._logs = logs
+        self._settings = settings
+
+    async def whoami(self, request: Request, caller: Caller) -> Response:
+        return _json({"key": caller.key, "project": caller.project, "root": caller.root})
+
+    async def clusters(self, request: Request, caller: Caller) -> Response:
+        found = self._settings.all_clusters()
+        listed = [
+            {"name": name, "engine": cluster.engine, "shared": name in SHARED_CLUSTERS}
+            for name, cluster in sorted(found.items())
+        ]
+        return _json({"clusters": listed})
+
+    async def job(self, request: Request, caller: Caller) -> Response:
+        return _job(await self._find(request, caller))
+
+    async def explain(self, request: Request, caller: Caller) -> Response:
+        view = await self._find(request, caller)
+        explanation = await self._jobs.explain(view)
+        events = await self._jobs.events(view)
+        return _json(explain_document(view.job, view.replicas, explanation, events))
+
+    async def wait(self, request: Request, caller: Caller) -> Response:
+        until = _UNTIL.get(request.query_params.get("for", "ended"))
+        if until is None:
+            raise errors.Invalid("for must be started or ended", field="for")
+        seconds = _seconds(request.query_params.get("timeout", "50"))
+        view = await self._find(request, caller)
+        return _job(await self._jobs.wait(caller, view.job.id, until, seconds))
+
+    async def logs(self, request: Request, caller: Caller) -> Response:
+        view = await self._find(request, caller)
+        cursor = request.headers.get("last-event-id") or request.query_params.get("from", "")
+        follow = request.query_params.get("follow", "false").lower() == "true"
+        await self._logs.query(view, limit=1, cursor=cursor)  # a bad cursor is told before the stream begins
+        stream = self._stream(caller, view, cursor, follow)
+        return StreamingResponse(
+            stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    async def _stream(self, caller: Caller, view: JobView, cursor: str, follow: bool) -> AsyncIterator[bytes]:
+        if follow:
+            async for page in self._logs.follow(caller, view, cursor):
+                yield _event(page.cursor, page.lines)
+        else:
+            over = False
+            while not over:
+                page = await self._logs.query(view, limit=500, cursor=cursor)
+                cursor, over = page.cursor, page.over
+                if page.lines:
+                    yield _event(cursor, page.lines)
+        if not self._jobs.closing():
+            last = await self._jobs.by_id(caller, view.job.id)
+            yield b"event: end\ndata: " + msgspec.json.encode(job_document(last.job, last.replicas)) + b"\n\n"
+
+    async def _find(self, request: Request, caller: Caller) -> JobView:
+        cluster = request.query_params.get("cluster", "")
+        return await self._jobs.by_reference(caller, request.path_params["job"], cluster)
+
+
+def _caller(request: Request, keys: Keys, no_auth: bool) -> Caller:
+    if no_auth:
+        return Caller("anyone", keys.root.project, root=True)
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise errors.Unauthenticated(
+            "send Authorization: Bearer <token>; `turnout` and `tictl` make it from your key"
+        )
+    key = check_token(keys, token.strip(), time.time())
+    return Caller(key.id, key.project, key.root)
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text):
+        raise errors.Invalid(f"timeout must be a number of seconds, not {text!r}", field="timeout")
+    return min(float(text), _LONGEST_WAIT)
+
+
+def _event(cursor: str, lines: list[Line]) -> bytes:
+    """One event for a batch of lines: whoever has its id has all of them."""
+    documents = [LineDocument(x.at, str(x.replica), ("stdout", "stderr")[x.stream], x.text) for x in lines]
+    return b"id: " + cursor.encode() + b"\ndata: " + msgspec.json.encode(documents) + b"\n\n"
+
+
+def _job(view: JobView) -> Response:
+    return _json(job_document(view.job, view.replicas))
+
+
+def _json(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")

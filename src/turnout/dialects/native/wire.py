@@ -1,0 +1,112 @@
+"""The documents of the native API."""
+
+from typing import Any
+
+import msgspec
+
+from turnout.control import Explanation
+from turnout.job import Event, Job, Replica, to_uuid
+
+
+class ReplicaDocument(msgspec.Struct):
+    name: str
+    state: str
+    exit_code: int | None
+    signal: int | None
+    pid: int | None
+    address: str
+    gpus: str
+    started: int | None
+    ended: int | None
+    message: str
+
+
+class JobDocument(msgspec.Struct):
+    id: str
+    uuid: str
+    project: str
+    dialect: str
+    cluster: str
+    name: str
+    state: str
+    reason: str | None
+    message: str
+    created: int
+    started: int | None
+    ended: int | None
+    attempt: int
+    replicas: list[ReplicaDocument]
+
+
+class QueuePlace(msgspec.Struct):
+    place: int
+    of: int
+
+
+class EventDocument(msgspec.Struct):
+    at: int
+    kind: str
+    message: str
+
+
+class ExplainDocument(JobDocument):
+    why: list[str]
+    queue: QueuePlace | None
+    missing: dict[str, float] | None
+    events: list[EventDocument]
+
+
+class LineDocument(msgspec.Struct):
+    at: int
+    replica: str
+    stream: str
+    text: str
+
+
+def job_document(job: Job, replicas: tuple[Replica, ...]) -> JobDocument:
+    return JobDocument(**_job_fields(job, replicas))
+
+
+def explain_document(
+    job: Job, replicas: tuple[Replica, ...], explanation: Explanation, events: list[Event]
+) -> ExplainDocument:
+    return ExplainDocument(
+        **_job_fields(job, replicas),
+        why=explanation.why,
+        queue=QueuePlace(explanation.place, explanation.waiting) if explanation.place else None,
+        missing=dict(explanation.missing) or None,
+        events=[EventDocument(event.at, event.kind, event.message) for event in events],
+    )
+
+
+def _job_fields(job: Job, replicas: tuple[Replica, ...]) -> dict[str, Any]:
+    return {
+        "id": str(job.id),
+        "uuid": to_uuid(job.id),
+        "project": job.project,
+        "dialect": job.dialect,
+        "cluster": job.cluster,
+        "name": job.name,
+        "state": job.state,
+        "reason": job.reason,
+        "message": job.message,
+        "created": job.created,
+        "started": job.started,
+        "ended": job.ended,
+        "attempt": job.attempt,
+        "replicas": [
+            ReplicaDocument(
+                str(r.name),
+                r.state,
+                r.exit_code,
+                r.signal,
+                r.pid,
+                r.address,
+                r.gpus,
+                r.started,
+                r.ended,
+                r.message,
+            )
+            for r in replicas
+        ],
+    }

@@ -1,0 +1,5 @@
+"""Tencent Cloud TI-A, API `tia` of 2018-02-26: one path, `/`, for GET and POST."""
+
+from turnout.dialects.tia.routes import routes
+
+__all__ = ["routes"]

@@ -1,0 +1,91 @@
+"""What each action does, from its request to its answer."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from turnout.config import Settings
+from turnout.dialects.tia import answer, translate, wire
+from turnout.errors import Invalid, NotFound
+from turnout.service import Caller, Jobs, JobView, Logs
+
+ALIASES = {"ListJob": "ListJobs", "QueryLog": "QueryLogs", "ListModel": "ListModels"}
+"""The singular names that the first pages of the documentation had."""
+
+Handler = Callable[[Caller, Any, str], Awaitable[wire.Answer]]
+
+
+class Check(Protocol):
+    def __call__(self, source: str, read_only: bool = False) -> None: ...
+
+
+class Actions:
+    """Each method takes who asks, the request and the RequestId."""
+
+    def __init__(self, jobs: Jobs, logs: Logs, settings: Settings, check: Check, started: float) -> None:
+        self._jobs = jobs
+        self._logs = logs
+        self._runtimes = settings.runtimes
+        self._check = check
+        self._started = started
+        self._clusters = jobs.clusters()
+
+    def handlers(self) -> dict[str, tuple[type[msgspec.Struct], Handler]]:
+        return {
+            "CreateJob": (wire.CreateJob, self.create_job),
+            "DescribeJob": (wire.DescribeJob, self.describe_job),
+            "ListJobs": (wire.ListJobs, self.list_jobs),
+            "DeleteJob": (wire.DeleteJob, self.delete_job),
+            "QueryLogs": (wire.QueryLogs, self.query_logs),
+        }
+
+    async def create_job(self, caller: Caller, request: wire.CreateJob, request_id: str) -> wire.JobAnswer:
+        new = translate.new_job(request, caller.project, self._runtimes)
+        self._check_cluster(request.cluster)
+        for mount in new.spec.mounts:
+            try:
+                self._check(mount.source, mount.read_only)
+            except Invalid as error:
+                raise Invalid(f"PackageDir: {error.message}", field="PackageDir") from None
+        job = await self._jobs.create(caller, new)
+        uptime = time.monotonic() - self._started
+        return wire.JobAnswer(request_id, answer.created(job, new.document, uptime))
+
+    async def describe_job(
+        self, caller: Caller, request: wire.DescribeJob, request_id: str
+    ) -> wire.JobAnswer:
+        view = await self._find(caller, request.cluster, request.name)
+        return wire.JobAnswer(request_id, answer.described(view))
+
+    async def list_jobs(self, caller: Caller, request: wire.ListJobs, request_id: str) -> wire.JobsAnswer:
+        self._check_cluster(request.cluster)
+        views = await self._jobs.find(caller, *translate.list_query(request))
+        return wire.JobsAnswer(request_id, [answer.described(view) for view in views])
+
+    async def delete_job(self, caller: Caller, request: wire.DeleteJob, request_id: str) -> wire.Answer:
+        view = await self._find(caller, request.cluster, request.name)
+        await self._jobs.delete(caller, view.job.id)
+        return wire.Answer(request_id)
+
+    async def query_logs(self, caller: Caller, request: wire.QueryLogs, request_id: str) -> wire.LogsAnswer:
+        wanted = translate.log_range(request)
+        view = await self._find(caller, request.cluster, request.job_name)
+        try:
+            page = await self._logs.query(
+                view, start=wanted.start, end=wanted.end, limit=wanted.limit, cursor=wanted.cursor
+            )
+        except Invalid as error:
+            raise Invalid(f"Context: {error.message}.", field="Context") from None
+        context = translate.context(wanted.given + len(page.lines), page.cursor)
+        return wire.LogsAnswer(request_id, context, answer.logs(view, page.lines), page.over)
+
+    async def _find(self, caller: Caller, cluster: str, name: str) -> JobView:
+        self._check_cluster(cluster)
+        return await self._jobs.by_handle(caller, translate.scope(cluster), name)
+
+    def _check_cluster(self, cluster: str) -> None:
+        if cluster not in self._clusters:
+            known = ", ".join(sorted(self._clusters))
+            raise NotFound(f"There is no cluster {cluster!r}; there are {known}.", field="Cluster")

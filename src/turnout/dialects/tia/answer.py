@@ -1,0 +1,138 @@
+"""Jobs and log lines as TI-A shows them: states, messages, times, pods."""
+
+import base64
+import hashlib
+import time
+import uuid
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from turnout.dialects.tia import account, wire
+from turnout.job import Job, Reason, Replica, ReplicaName, ReplicaState, State, to_uuid
+from turnout.service import JobView, Line
+
+CONTAINER = "tensorflow"
+CREATING = "creating"
+
+_decode = msgspec.json.Decoder(wire.Job).decode
+_SECOND = 1_000_000_000
+
+STATES: dict[State, str] = {
+    State.QUEUED: "Created",
+    State.PREPARING: "Created",
+    State.RUNNING: "Running",
+    State.STOPPING: "Running",
+    State.SUCCEEDED: "Succeeded",
+    State.FAILED: "Failed",
+    State.STOPPED: "Failed",
+}
+
+REPLICA_STATES: dict[ReplicaState, str] = {
+    ReplicaState.FAILED: "Failed",
+    ReplicaState.RUNNING: "Running",
+    ReplicaState.WAITING: "Created",
+    ReplicaState.STOPPED: "Stopped",
+    ReplicaState.SUCCEEDED: "Succeeded",
+}
+"""In the order of weight: a role is in the first state that one of its replicas is in."""
+
+_ROLE_ORDER = ("master", "worker", "ps")
+
+# The replicas' states say all there is to say about these.
+_SELF_EVIDENT = frozenset({Reason.SUCCEEDED, Reason.PROGRAM_FAILED})
+
+
+def created(job: Job, document: bytes, uptime: float) -> wire.Job:
+    """The reply to CreateJob: what was sent, the time with Go's monotonic part, and no state yet."""
+    shown = _decode(document)
+    seconds, fraction = divmod(job.created, _SECOND)
+    shown.create_time = f"{_clock(seconds)}.{fraction:09d} +0800 CST m=+{uptime:.9f}"
+    shown.message = CREATING
+    return shown
+
+
+def described(view: JobView) -> wire.Job:
+    job = view.job
+    shown = _decode(view.document)
+    shown.create_time = go_time(job.created)
+    shown.start_time = None if job.started is None else go_time(job.started)
+    shown.end_time = None if job.ended is None else go_time(job.ended)
+    shown.state = STATES[job.state]
+    shown.message = message(job, view.replicas)
+    shown.app_id = account.app_id(job.project)
+    shown.uin = account.uin(job.project)
+    shown.id = to_uuid(job.id)
+    return shown
+
+
+def message(job: Job, replicas: Sequence[Replica]) -> str:
+    """`[MASTER/Failed : Failed/1] ;[WORKER/Running : Running/2]`, and behind it what the states do not say."""
+    if job.state is State.SUCCEEDED:
+        return ""
+    roles = sorted({replica.role for replica in replicas}, key=_order)
+    parts = [_role_message(role, [r.state for r in replicas if r.role == role]) for role in roles]
+    if job.message and job.reason not in _SELF_EVIDENT:
+        parts.append(job.message)
+    return " ;".join(parts)
+
+
+def logs(view: JobView, lines: Sequence[Line]) -> list[wire.Log]:
+    job = view.job
+    namespace = str(account.app_id(job.project))
+    pods = {name: (pod_id(job, name), pod_name(job, name)) for name in {line.replica for line in lines}}
+    return [
+        wire.Log(CONTAINER, line.text, namespace, *pods[line.replica], rfc3339(line.at)) for line in lines
+    ]
+
+
+def pod_name(job: Job, replica: ReplicaName) -> str:
+    """`<job>-<role>-<4 of the job's>-<index>-<5 of its own>`: always the same for the same replica."""
+    return f"{job.name[:40]}-{replica.role}-{_letters(str(job.id), 4)}-{replica.index}-" + _letters(
+        f"{job.id}/{replica}", 5
+    )
+
+
+def pod_id(job: Job, replica: ReplicaName) -> str:
+    digest = hashlib.blake2b(f"{job.id}/{replica}".encode(), digest_size=16, person=b"pod").digest()
+    return str(uuid.UUID(bytes=digest, version=4))
+
+
+def go_time(at: int) -> str:
+    """Go's `2006-01-02 15:04:05.999999999 -0700 MST`, in China."""
+    seconds, fraction = divmod(at, _SECOND)
+    return f"{_clock(seconds)}{_fraction(fraction)} +0800 CST"
+
+
+def rfc3339(at: int) -> str:
+    seconds, fraction = divmod(at, _SECOND)
+    return f"{_utc(seconds)}{_fraction(fraction)}Z"
+
+
+def _order(role: str) -> tuple[int, str]:
+    return (_ROLE_ORDER.index(role) if role in _ROLE_ORDER else len(_ROLE_ORDER), role)
+
+
+def _role_message(role: str, states: list[ReplicaState]) -> str:
+    counts = [(text, states.count(state)) for state, text in REPLICA_STATES.items() if state in states]
+    listed = ", ".join(f"{text}/{count}" for text, count in counts)
+    return f"[{role.upper()}/{counts[0][0]} : {listed}]"
+
+
+def _letters(text: str, count: int) -> str:
+    return base64.b32encode(hashlib.blake2b(text.encode(), digest_size=5).digest()).decode().lower()[:count]
+
+
+@lru_cache(maxsize=64)
+def _clock(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds + 8 * 3600))
+
+
+@lru_cache(maxsize=64)
+def _utc(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def _fraction(nanoseconds: int) -> str:
+    return f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""

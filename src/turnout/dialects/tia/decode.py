@@ -1,0 +1,58 @@
+"""A request's parameters as one of `wire`'s structs, and what is wrong with them in TI-A's own terms."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from turnout.dialects.tia import flat
+from turnout.dialects.tia.errors import missing, unknown
+from turnout.errors import Invalid
+
+Request = TypeVar("Request", bound=msgspec.Struct)
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_WRONG = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
+
+
+def json_decoder(kind: type[Request]) -> Callable[[bytes], Request]:
+    """For the body of a v3 POST; an empty body has no parameters."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(body: bytes) -> Request:
+        try:
+            return decode(body or b"{}")
+        except msgspec.ValidationError as error:
+            raise explain(error, kind) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Invalid(f"The body is not JSON: {error}") from None
+
+    return read
+
+
+def from_pairs(pairs: Iterable[tuple[str, str]], kind: type[Request]) -> Request:
+    """For a query string or a form: numbers and truth values are spelt as text there, in any case."""
+    document = flat.document(pairs)
+    try:
+        return msgspec.convert(document, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise explain(error, kind) from None
+
+
+def explain(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> Invalid:
+    text = str(error)
+    if match := _UNKNOWN.fullmatch(text):
+        close = difflib.get_close_matches(match[1], _names(kind), 1, cutoff=0.5)
+        return unknown(match[1], f"; did you mean {close[0]}?" if close else "")
+    if match := _MISSING.fullmatch(text):
+        return missing(match[1])
+    if match := _WRONG.fullmatch(text):
+        return Invalid(f"{match[2]}: {match[1]}.", field=match[2])
+    return Invalid(f"The parameters are not valid: {text}.")
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(kind)]

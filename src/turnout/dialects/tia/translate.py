@@ -1,0 +1,285 @@
+"""TI-A's requests as jobs, queries and log ranges. Knows both worlds; `answer` is the way back."""
+
+import base64
+import binascii
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
+
+import msgspec
+
+from turnout import config
+from turnout.dialects.tia import catalogue, machine, mounts, spark, wire
+from turnout.dialects.tia.catalogue import CUSTOM, Family, Runtime, Tier
+from turnout.errors import Invalid
+from turnout.job import Compare, Mount, NewJob, Page, Program, Query, Resources, Role, Spec, WhenLeadSucceeds
+
+DIALECT = "tia"
+MAX_NAME = 128
+MAX_REPLICAS = 1000
+MAX_WORD = (128 << 10) - 1
+MAX_COMMAND_LINE = 3 << 19
+"""The kernel takes 2 MiB of words and environment; a quarter is left for the environment."""
+MAX_LIST = 100
+DEFAULT_LIST = 20
+MAX_LOG_PAGE = 1000
+MAX_LOG_LINES = 10_000
+
+CHINA = timezone(timedelta(hours=8))
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_encode = msgspec.json.Encoder().encode
+
+
+class LogRange(NamedTuple):
+    start: int
+    end: int
+    limit: int
+    cursor: str
+    given: int
+    """How many lines the earlier pages had."""
+
+
+def scope(cluster: str) -> str:
+    return f"{DIALECT}:{cluster}"
+
+
+def new_job(request: wire.CreateJob, project: str, runtimes: Mapping[str, config.Runtime]) -> NewJob:
+    """Checks everything that the request alone can tell; the mounts' sources are for `storage` to check."""
+    if len(request.name) > MAX_NAME or not _NAME.fullmatch(request.name):
+        raise Invalid(
+            f"Name: {request.name[:MAX_NAME]!r} must be lower-case letters, digits, '.' and '-', begin with a letter "
+            f"or digit, and have at most {MAX_NAME} characters.",
+            field="Name",
+        )
+    runtime = _runtime(request.runtime_version, runtimes)
+    tier = _tier(request, runtime.family)
+    notes: list[str] = []
+    spec = _spec(request, runtime, tier, runtimes, notes)
+    return NewJob(
+        project=project,
+        dialect=DIALECT,
+        scope=scope(request.cluster),
+        handle=request.name,
+        name=request.name,
+        cluster=request.cluster,
+        spec=spec,
+        document=_encode(request),
+        notes=tuple(notes),
+    )
+
+
+def list_query(request: wire.ListJobs) -> tuple[Query, Page]:
+    limit = DEFAULT_LIST if request.limit is None else request.limit
+    if not 1 <= limit <= MAX_LIST:
+        raise Invalid(f"Limit must be from 1 to {MAX_LIST}, not {limit}.", field="Limit")
+    return Compare("scope", "=", scope(request.cluster)), Page(limit, request.offset or 0)
+
+
+def log_range(request: wire.QueryLogs) -> LogRange:
+    start, end = _time(request.start_time, "StartTime"), _time(request.end_time, "EndTime")
+    if end < start:
+        raise Invalid("EndTime must not be before StartTime.", field="EndTime")
+    if not 1 <= request.limit <= MAX_LOG_PAGE:
+        raise Invalid(f"Limit must be from 1 to {MAX_LOG_PAGE}, not {request.limit}.", field="Limit")
+    given, cursor = _open_context(request.context or "")
+    if given >= MAX_LOG_LINES:
+        raise Invalid(
+            f"Context leads through at most {MAX_LOG_LINES} lines; go on without it from the last line's time.",
+            field="Context",
+        )
+    limit = min(request.limit, MAX_LOG_LINES - given)
+    return LogRange(start, end // 1_000_000_000 * 1_000_000_000 + 999_999_999, limit, cursor, given)
+
+
+def context(given: int, cursor: str) -> str:
+    return base64.urlsafe_b64encode(f"{given}:{cursor}".encode()).decode()
+
+
+def _open_context(text: str) -> tuple[int, str]:
+    if not text:
+        return 0, ""
+    try:
+        given, separator, cursor = base64.b64decode(text, b"-_", validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        given, separator, cursor = "", "", ""
+    if not separator or not re.fullmatch(r"[0-9]{1,9}", given):
+        raise Invalid("Context must be empty or exactly what the last QueryLogs answered.", field="Context")
+    return int(given), cursor
+
+
+def _time(text: str, field: str) -> int:
+    """A time without a zone is China's."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise Invalid(f"{field}: {text!r} must be a time such as 2018-05-23 10:00:00.", field=field) from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=CHINA)
+    try:
+        seconds = int(at.replace(microsecond=0).timestamp())
+    except (OverflowError, ValueError):
+        raise Invalid(f"{field}: {text!r} is out of range.", field=field) from None
+    return seconds * 1_000_000_000 + at.microsecond * 1000
+
+
+def _runtime(name: str, settings: Mapping[str, config.Runtime]) -> Runtime:
+    """One of the catalogue, or one that only the settings know."""
+    runtime = catalogue.runtimes().get(name)
+    if runtime is None and name in settings:
+        return Runtime(name, Family(cos=True), "")
+    if runtime is None:
+        known = [*catalogue.runtimes(), *settings]
+        close = difflib.get_close_matches(name, known, 3)
+        hint = (
+            f"did you mean {', '.join(close)}?"
+            if close
+            else "there are tf-1.4.0 to tia-1.8.0-gpu-py3 and others."
+        )
+        raise Invalid(f"RuntimeVersion: {name!r} is not a runtime; {hint}", field="RuntimeVersion")
+    if runtime.family.not_for_jobs:
+        raise Invalid(
+            f"RuntimeVersion: {name} does not run jobs, {runtime.family.not_for_jobs}; use one such as tia-1.7.0.",
+            field="RuntimeVersion",
+        )
+    return runtime
+
+
+def _tier(request: wire.JobFields, family: Family) -> Tier:
+    """The machines of a preset, or what CUSTOM or no tier at all leaves to the request's own fields."""
+    name = (request.scale_tier or "").upper()
+    explicit = [field for field, value in _explicit(request) if value]
+    if not family.ps:
+        _refuse_ps(request, explicit)
+    if name in ("", CUSTOM):
+        _check_counts(request)
+        return Tier(
+            master=request.master_type or "",
+            worker=request.worker_type or "",
+            workers=request.worker_count or 0,
+            ps=request.parameter_server_type or "",
+            ps_count=request.parameter_server_count or 0,
+        )
+    tier = catalogue.tiers().get(name)
+    if tier is None:
+        known = ", ".join([*catalogue.tiers(), CUSTOM])
+        raise Invalid(
+            f"ScaleTier: {request.scale_tier!r} is not a scale tier; there are {known}.", field="ScaleTier"
+        )
+    if explicit:
+        raise Invalid(
+            f"{explicit[0]} goes with ScaleTier {CUSTOM} only; {name} has its own machines and counts.",
+            field=explicit[0],
+        )
+    return tier
+
+
+def _explicit(request: wire.JobFields) -> Sequence[tuple[str, object]]:
+    return (
+        ("MasterType", request.master_type),
+        ("WorkerType", request.worker_type),
+        ("ParameterServerType", request.parameter_server_type),
+        ("WorkerCount", request.worker_count),
+        ("ParameterServerCount", request.parameter_server_count),
+    )
+
+
+def _refuse_ps(request: wire.JobFields, explicit: list[str]) -> None:
+    for field in ("ParameterServerType", "ParameterServerCount"):
+        if field in explicit:
+            raise Invalid(f"{field}: {request.runtime_version} has no parameter servers.", field=field)
+
+
+def _check_counts(request: wire.JobFields) -> None:
+    for field, count in (
+        ("WorkerCount", request.worker_count),
+        ("ParameterServerCount", request.parameter_server_count),
+    ):
+        if count and count > MAX_REPLICAS:
+            raise Invalid(f"{field} must be at most {MAX_REPLICAS}, not {count}.", field=field)
+
+
+def _spec(
+    request: wire.CreateJob,
+    runtime: Runtime,
+    tier: Tier,
+    settings: Mapping[str, config.Runtime],
+    notes: list[str],
+) -> Spec:
+    mounted = _mounts(request, runtime)
+    program = _program(request, runtime)
+    if runtime.family.spark:
+        roles = spark.roles(request, program, tier, notes)
+    else:
+        lead_task = settings[runtime.name].lead_task if runtime.name in settings else "chief"
+        roles = _roles(program, runtime.family, tier, lead_task, notes)
+        if request.runtime_conf:
+            spark.read_conf(request.runtime_conf)
+            notes.append(f"RuntimeConf has no effect: {runtime.name} is not a Spark runtime")
+    working_dir = mounted[0].target if mounted else ""
+    return Spec(roles=roles, mounts=mounted, working_dir=working_dir, debug=bool(request.debug))
+
+
+def _mounts(request: wire.JobFields, runtime: Runtime) -> tuple[Mount, ...]:
+    parsed = mounts.parse_all(request.package_dir)
+    if not runtime.family.cos and any(mount.source.startswith("cos://") for mount in parsed):
+        raise Invalid(
+            f"PackageDir: {runtime.name} cannot mount cos://; a tia runtime such as tia-1.7.0 can.",
+            field="PackageDir",
+        )
+    return parsed
+
+
+def _program(request: wire.JobFields, runtime: Runtime) -> Program:
+    """Args alone are the command line, as in an image without an entry point. A list of one blank is none."""
+    command: tuple[str, ...] = () if request.command == [""] else tuple(request.command or ())
+    args: tuple[str, ...] = () if request.args == [""] else tuple(request.args or ())
+    _check_words(command, "Command")
+    _check_words(args, "Args")
+    words = command + args
+    if not words:
+        raise Invalid("Command is missing: there is nothing to run.", field="Command")
+    if not words[0]:
+        field = "Command.0" if command else "Args.0"
+        raise Invalid(f"{field} is empty: it names the program to run.", field=field)
+    if sum(len(word.encode()) + 9 for word in words) > MAX_COMMAND_LINE:
+        raise Invalid(f"Command and Args are larger than {MAX_COMMAND_LINE} bytes together.", field="Args")
+    return Program(command=command, args=args, runtime=runtime.name, wants=runtime.wants)
+
+
+def _check_words(words: tuple[str, ...], field: str) -> None:
+    for index, word in enumerate(words):
+        if len(word) > MAX_WORD or len(word.encode()) > MAX_WORD:
+            raise Invalid(f"{field}.{index} is longer than {MAX_WORD} bytes.", field=f"{field}.{index}")
+        if "\0" in word:
+            raise Invalid(f"{field}.{index} has a NUL character.", field=f"{field}.{index}")
+
+
+def _roles(
+    program: Program, family: Family, tier: Tier, lead_task: str, notes: list[str]
+) -> tuple[Role, ...]:
+    """One master always leads; the same program runs everywhere."""
+
+    def resources(text: str, field: str) -> Resources:
+        parsed = machine.parse(text, field)
+        if parsed.gpus >= family.min_gpus:
+            return parsed
+        return Resources(cpu=parsed.cpu, memory=parsed.memory, gpus=family.min_gpus)
+
+    master = resources(tier.master, "MasterType")
+    roles = [Role("master", program, resources=master, leads=True, task_type=lead_task)]
+    if tier.worker or tier.workers:
+        worker = resources(tier.worker, "WorkerType")
+        if tier.workers:
+            roles.append(Role("worker", program, replicas=tier.workers, resources=worker))
+        else:
+            notes.append("WorkerType has no effect without WorkerCount")
+    if family.ps and (tier.ps or tier.ps_count):
+        ps = resources(tier.ps, "ParameterServerType")
+        if tier.ps_count:
+            end = WhenLeadSucceeds.END
+            roles.append(Role("ps", program, replicas=tier.ps_count, resources=ps, when_lead_succeeds=end))
+        else:
+            notes.append("ParameterServerType has no effect without ParameterServerCount")
+    return tuple(roles)

@@ -1,0 +1,61 @@
+"""Everything that can go wrong in a way that a caller should hear about.
+
+    TurnoutError
+    ├── Invalid             a value is wrong; `field` names it as the caller spelled it
+    ├── TooLarge            a request is larger than is accepted
+    ├── Unauthenticated     nobody known, or a signature that does not fit
+    ├── Denied              known, but not allowed here
+    ├── NotFound            no such job, cluster, ...
+    ├── AlreadyExists       the name is taken
+    ├── WrongState          it is there, but it cannot do that now
+    ├── Unavailable         the resources do not exist here, however long one waits
+    ├── Unsupported         a thing that this service does not do
+    ├── TimedOut            the store or an engine did not answer in time
+    └── Misconfigured       the settings or the machine need the operator's hand
+
+Each is raised where the fact is known. Each dialect turns them into its cloud's answer in its `errors` module.
+"""
+
+
+class TurnoutError(Exception):
+    """The message says what was wrong, where, and what would be right; it is shown to the user as it is."""
+
+    def __init__(self, message: str, *, field: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.code = code
+        """A dialect's own code, where the general mapping is too coarse."""
+
+
+class Invalid(TurnoutError): ...
+
+
+class TooLarge(TurnoutError): ...
+
+
+class Unauthenticated(TurnoutError): ...
+
+
+class Denied(TurnoutError): ...
+
+
+class NotFound(TurnoutError): ...
+
+
+class AlreadyExists(TurnoutError): ...
+
+
+class WrongState(TurnoutError): ...
+
+
+class Unavailable(TurnoutError): ...
+
+
+class Unsupported(TurnoutError): ...
+
+
+class TimedOut(TurnoutError): ...
+
+
+class Misconfigured(TurnoutError): ...

@@ -1,0 +1,56 @@
+"""The domain: what a job is, what states it has, who talks to whom.
+
+Pure: no I/O, no clock, no database, nothing of ours imported.
+"""
+
+from turnout.job.events import Event, EventKind
+from turnout.job.ids import IdMaker, from_uuid, to_uuid
+from turnout.job.launch import Attempt, Gang, Launch, Peer, ReplicaName
+from turnout.job.query import All, Any, Compare, Not, Page, Query
+from turnout.job.record import Job, NewJob, Replica
+from turnout.job.report import Capacity, Cause, Ended, Node, Report, Started, Synced, Trimmed
+from turnout.job.resources import Resources
+from turnout.job.spec import Mount, Policy, Program, Role, Spec, WhenLeadSucceeds
+from turnout.job.state import ENDED, LIVE, Reason, ReplicaState, State
+
+__all__ = [
+    "ENDED",
+    "LIVE",
+    "All",
+    "Any",
+    "Attempt",
+    "Capacity",
+    "Cause",
+    "Compare",
+    "Ended",
+    "Event",
+    "EventKind",
+    "Gang",
+    "IdMaker",
+    "Job",
+    "Launch",
+    "Mount",
+    "NewJob",
+    "Node",
+    "Not",
+    "Page",
+    "Peer",
+    "Policy",
+    "Program",
+    "Query",
+    "Reason",
+    "Replica",
+    "ReplicaName",
+    "ReplicaState",
+    "Report",
+    "Resources",
+    "Role",
+    "Spec",
+    "Started",
+    "State",
+    "Synced",
+    "Trimmed",
+    "WhenLeadSucceeds",
+    "from_uuid",
+    "to_uuid",
+]

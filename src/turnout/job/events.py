@@ -1,0 +1,24 @@
+"""What happened to a job, one row for each change, written in the same commit as the change."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class EventKind(StrEnum):
+    CREATED = "created"
+    NOTE = "note"
+    PLACED = "placed"
+    STARTED = "started"
+    STOPPING = "stopping"
+    RETRIED = "retried"
+    ENDED = "ended"
+    TRIMMED = "trimmed"
+    DELETED = "deleted"
+
+
+class Event(msgspec.Struct, frozen=True):
+    job: int
+    at: int
+    kind: EventKind
+    message: str

@@ -1,0 +1,75 @@
+"""One filter tree for all dialects. Each translates its own grammar into it; the store turns it into SQL."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+FIELDS = frozenset(
+    {
+        "id",
+        "project",
+        "dialect",
+        "scope",
+        "handle",
+        "name",
+        "cluster",
+        "state",
+        "priority",
+        "created",
+        "updated",
+        "started",
+        "ended",
+        "deleted",
+        "reason",
+    }
+)
+"""What can be asked for: the columns of a job."""
+
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    field: str
+    op: Operator
+    value: str | int | tuple[str | int, ...] | None
+
+    def __post_init__(self) -> None:
+        if self.field not in FIELDS:
+            raise ValueError(f"{self.field} is not a field of a job; there are {', '.join(sorted(FIELDS))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    query: "Query"
+
+
+class All(tuple["Query", ...]):
+    """All of them hold; the empty one always holds."""
+
+    __slots__ = ()
+
+    def __new__(cls, *queries: "Query") -> "All":
+        return super().__new__(cls, queries)
+
+
+class Any(tuple["Query", ...]):
+    """At least one of them holds; the empty one never does."""
+
+    __slots__ = ()
+
+    def __new__(cls, *queries: "Query") -> "Any":
+        return super().__new__(cls, queries)
+
+
+Query = Compare | Not | All | Any
+
+
+class Page(NamedTuple):
+    """Which part of the answer: jobs in the order of `order_by`, the id deciding between equals."""
+
+    limit: int
+    offset: int = 0
+    before_id: int | None = None
+    """Only jobs with a smaller id: where the last page ended."""
+    order_by: str = "id"
+    descending: bool = True

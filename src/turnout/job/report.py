@@ -1,0 +1,75 @@
+"""What engines tell: the truth about replicas, in any order, possibly more than once."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from turnout.job.launch import Attempt, ReplicaName
+
+
+class Cause(StrEnum):
+    """Why a replica ended, as far as the engine knows."""
+
+    EXIT = "exit"
+    """By itself: `code` or `signal` says how."""
+    STOPPED = "stopped"
+    """We ended it, because control asked for it."""
+    TIME_LIMIT = "time limit"
+    OUT_OF_MEMORY = "out of memory"
+    NOT_FOUND = "not found"
+    """The program could not be started: no such file, or not executable."""
+    STAGING = "staging"
+    """A mount could not be made, or data could not be moved."""
+    REFUSED = "refused"
+    """The engine will not run it; the message says why."""
+    LOST = "lost"
+    """It is gone and its exit code is not known: the keeper or the machine went down."""
+
+
+class Started(NamedTuple):
+    attempt: Attempt
+    replica: ReplicaName
+    at: int
+    pid: int
+    address: str
+
+
+class Ended(NamedTuple):
+    attempt: Attempt
+    replica: ReplicaName
+    at: int
+    cause: Cause
+    code: int | None = None
+    signal: int | None = None
+    message: str = ""
+
+
+class Trimmed(NamedTuple):
+    """The middle of a log was given up because it grew beyond its limit."""
+
+    attempt: Attempt
+    replica: ReplicaName
+    at: int
+    message: str
+
+
+class Node(NamedTuple):
+    name: str
+    cpu: float
+    memory: int
+    gpus: int
+    gpu_kind: str = ""
+
+
+class Capacity(NamedTuple):
+    """All the nodes there are now."""
+
+    nodes: tuple[Node, ...]
+
+
+class Synced(NamedTuple):
+    """Everything that the engine holds has been told; `held` names the attempts it knows of."""
+
+    held: frozenset[Attempt]
+
+
+Report = Started | Ended | Trimmed | Capacity | Synced

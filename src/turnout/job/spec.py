@@ -1,0 +1,85 @@
+"""What is to run: roles, their program and resources, mounts, and the rules for starting over and ending."""
+
+from enum import StrEnum
+
+import msgspec
+
+from turnout.job.resources import Resources, Share
+
+
+class WhenLeadSucceeds(StrEnum):
+    """What happens to a role's replicas once the lead has succeeded."""
+
+    END = "end"
+    """They never end by themselves (parameter servers): end them at once."""
+    FINISH = "finish"
+    """They get `Policy.finish_seconds` to end by themselves."""
+
+
+class Program(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The command line, and the runtime that it asks for (a name from a dialect's catalogue)."""
+
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    runtime: str = ""
+    wants: str = ""
+    """What that runtime is in its cloud, for people: `TensorFlow 1.7.0 on Python 2.7`."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return self.command + self.args
+
+
+class Role(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Replicas that are alike. Exactly one role of a spec leads: its replica 0 decides the outcome."""
+
+    name: str
+    program: Program
+    replicas: int = 1
+    resources: Resources = Resources()
+    env: dict[str, str] = {}
+    leads: bool = False
+    when_lead_succeeds: WhenLeadSucceeds = WhenLeadSucceeds.FINISH
+    task_type: str = ""
+    """The role's name in TF_CONFIG and CLUSTER_SPEC where it differs from `name`."""
+
+
+class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A directory that the program finds at `target`: `cos://bucket/dir`, `nfs://host/dir`, `file:///dir`."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`retry_on` holds values of Reason; a job starts over at most `retries` times, and only for those."""
+
+    retries: int = 0
+    retry_on: tuple[str, ...] = ()
+    time_limit: float | None = None
+    grace: float = 10
+    finish_seconds: float = 30
+    priority: int = 0
+
+
+class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
+    roles: tuple[Role, ...]
+    mounts: tuple[Mount, ...] = ()
+    working_dir: str = ""
+    policy: Policy = Policy()
+    debug: bool = False
+    """Keep the workspace after the end."""
+
+    @property
+    def lead(self) -> Role:
+        return next(role for role in self.roles if role.leads)
+
+    @property
+    def share(self) -> Share:
+        """What the whole gang counts for."""
+        total = Share(0, 0, 0)
+        for role in self.roles:
+            one = role.resources.share
+            total += Share(one.cpu * role.replicas, one.memory * role.replicas, one.gpus * role.replicas)
+        return total

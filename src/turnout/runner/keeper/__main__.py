@@ -1,0 +1,46 @@
+"""`keeper <directory> <attempts> <lock fd> <listener fd> <uid> <gid> <cgroup name>`; uid -1 stays who it is."""
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+
+from . import cgroups
+from .loop import Keeper
+from .point import prepare
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(argv: list[str]) -> None:
+    directory, attempts = argv[0], argv[1]
+    lock, listener, uid, gid = (int(text) for text in argv[2:6])
+    prepare(os.environ.get("TURNOUT_KILL_AT", ""))
+    # The lock came locked and lives as long as this process: no second keeper can begin before it is gone.
+    for fd in (lock, listener):
+        os.set_inheritable(fd, False)
+        fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o022)
+    slots = cgroups.find(argv[6], uid, gid)
+    if uid >= 0:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    os.chdir("/")
+    os.environ.clear()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    keeper = Keeper(directory, attempts, socket.socket(fileno=listener), slots, soft)
+    keeper.recover()
+    keeper.run()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

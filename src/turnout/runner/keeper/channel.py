@@ -1,0 +1,66 @@
+"""The socket that the service talks through: lines of JSON both ways, one service at a time.
+
+From the service: hello, launch, stop, forget, follow. To it: hello, gang, started, ended, trimmed, grew, synced.
+"""
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+
+VERSION = 1
+
+_MOST = 64 << 20
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Channel:
+    """One connected service. What is sent is collected and goes out with `flush`, once for each turn of the loop."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.fd = connection.fileno()
+        self._in = b""
+        self._out: list[str] = []
+        self._unsent = b""
+
+    def receive(self, handle: Callable[[Message], None]) -> bool:
+        """False when the other side is gone."""
+        try:
+            data = self.connection.recv(1 << 20)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        *lines, self._in = (self._in + data).split(b"\n")
+        for line in lines:
+            handle(json.loads(line))
+        return True
+
+    def send(self, message: Message) -> None:
+        self._out.append(_dumps(message))
+
+    def flush(self) -> bool:
+        """True when all is sent; False: call again once the socket can be written. Raises OSError if it is gone."""
+        if self._out:
+            self._out.append("")
+            self._unsent += "\n".join(self._out).encode()
+            self._out.clear()
+        if not self._unsent:
+            return True
+        try:
+            sent = self.connection.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        self._unsent = self._unsent[sent:]
+        if len(self._unsent) > _MOST:
+            raise BrokenPipeError("the service does not read")
+        return not self._unsent
+
+    def close(self) -> None:
+        self.connection.close()

@@ -1,0 +1,129 @@
+"""Marks: when a replica's two streams had how many bytes.
+
+The programs write into files themselves; no byte passes through here. A one-shot inotify watch on the replica's
+directory tells that something was written; it is armed again a little later, so that a program that prints without
+pause costs one look in a while and not one for each write.
+"""
+
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Callable
+
+MARK = struct.Struct("<QQQ")
+"""Time in ns, size of stdout, size of stderr."""
+
+APART = 1_000_000
+"""Marks are at least so many ns apart: the lines that share one are told apart by the nanoseconds between."""
+
+_HEAD = 1 << 20
+_IN_MODIFY, _IN_ONESHOT, _IN_ONLYDIR = 0x2, 0x80000000, 0x01000000
+_IN_CLOEXEC, _IN_NONBLOCK = 0o2000000, 0o4000
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32]
+
+
+class Watcher:
+    """Calls back, once for each arming, when something in a directory was written. `fd` goes into the loop."""
+
+    def __init__(self) -> None:
+        self.fd: int = _libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
+        self._armed: dict[int, Callable[[], None]] = {}
+
+    def arm(self, directory: str, then: Callable[[], None]) -> int:
+        """-1 when the kernel has no watch left: the log then has a mark at its end only."""
+        watch: int = _libc.inotify_add_watch(
+            self.fd, directory.encode(), _IN_MODIFY | _IN_ONESHOT | _IN_ONLYDIR
+        )
+        if watch >= 0:
+            self._armed[watch] = then
+        return watch
+
+    def disarm(self, watch: int) -> None:
+        if self._armed.pop(watch, None) is not None:
+            _libc.inotify_rm_watch(self.fd, watch)
+
+    def ready(self) -> None:
+        try:
+            events = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(events):
+            watch, _, _, length = struct.unpack_from("iIII", events, at)
+            at += 16 + length
+            # Each firing is followed by a notice that the watch is gone, which finds nothing here.
+            then = self._armed.pop(watch, None)
+            if then is not None:
+                then()
+
+
+class Log:
+    """The two streams of one replica, open for appending, and their index."""
+
+    def __init__(self, directory: str, limit: int) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._directory = directory
+        self._limit = max(limit, 2 * _HEAD)
+        self.streams = (
+            os.open(directory + "/stdout", flags, 0o640),
+            os.open(directory + "/stderr", flags, 0o640),
+        )
+        self._marks = -1
+        self._at = 0
+        self._sizes = (0, 0)
+        self._kept_from = [0, 0]
+        self.watch = -1
+        self.trimmed = False
+
+    def resume(self) -> None:
+        """After a restart of the keeper: go on where the index ends."""
+        self._open_marks()
+        whole = os.fstat(self._marks).st_size // MARK.size * MARK.size
+        os.ftruncate(self._marks, whole)
+        if whole:
+            with open(self._directory + "/marks", "rb") as file:
+                file.seek(whole - MARK.size)
+                self._at, *sizes = MARK.unpack(file.read(MARK.size))
+            self._sizes = (sizes[0], sizes[1])
+
+    def mark(self) -> bool:
+        """Whether it had grown since the last one."""
+        out, err = (os.fstat(fd).st_size for fd in self.streams)
+        if (out, err) == self._sizes:
+            return False
+        if self._marks < 0:
+            self._open_marks()
+        self._at = max(time.time_ns(), self._at + APART)
+        self._sizes = (out, err)
+        os.write(self._marks, MARK.pack(self._at, out, err))
+        return True
+
+    def trim(self) -> bool:
+        """Beyond the limit only the first MiB and the last half of the limit are kept. Whether it had to."""
+        cut = False
+        for stream, size in enumerate(self._sizes):
+            if size - self._kept_from[stream] <= self._limit - _HEAD:
+                continue
+            tail = (size - max(self._limit // 2, 1 << 16)) & ~0xFFF
+            if tail > _HEAD and self._punch(stream, tail):
+                cut = True
+            self._kept_from[stream] = max(tail, 0)
+        return cut
+
+    def close(self) -> None:
+        for fd in (*self.streams, self._marks):
+            if fd >= 0:
+                os.close(fd)
+
+    def _punch(self, stream: int, until: int) -> bool:
+        mode = _PUNCH_HOLE | _KEEP_SIZE
+        return _libc.fallocate(self.streams[stream], mode, _HEAD, until - _HEAD) == 0
+
+    def _open_marks(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._marks = os.open(self._directory + "/marks", flags, 0o640)

@@ -1,0 +1,174 @@
+"""Create, read, stop and delete jobs, on behalf of somebody."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import msgspec
+
+from turnout.control import Control, Explanation
+from turnout.engines import Engine
+from turnout.errors import Invalid, NotFound
+from turnout.job import (
+    All,
+    Compare,
+    Event,
+    Job,
+    NewJob,
+    Page,
+    Query,
+    Replica,
+    Spec,
+    State,
+    from_uuid,
+)
+from turnout.store import Store
+
+
+class Caller(NamedTuple):
+    """Who asks, and in which project."""
+
+    key: str
+    project: str
+    root: bool = False
+
+
+class JobView(NamedTuple):
+    job: Job
+    replicas: tuple[Replica, ...]
+    document: bytes
+
+
+class Jobs:
+    def __init__(
+        self, store: Store, control: Control, engines: Mapping[str, Engine], clusters: dict[str, str]
+    ) -> None:
+        self._store = store
+        self._control = control
+        self._engines = engines
+        self._clusters = clusters
+
+    def clusters(self) -> frozenset[str]:
+        return frozenset(self._clusters)
+
+    def engine(self, cluster: str) -> Engine:
+        """A cluster that has gone from the settings leaves its jobs to the first engine."""
+        return self._engines[self._clusters.get(cluster) or next(iter(self._engines))]
+
+    async def create(self, caller: Caller, new: NewJob) -> Job:
+        """On disk when it returns."""
+        if new.cluster not in self._clusters:
+            raise NotFound(f"no cluster {new.cluster}; there are {', '.join(sorted(self._clusters))}")
+        notes = new.notes + self._runtime_notes(new)
+        return await self._control.create(msgspec.structs.replace(new, project=caller.project, notes=notes))
+
+    async def by_handle(self, caller: Caller, scope: str, handle: str) -> JobView:
+        job = await self._store.by_handle(caller.project, scope, handle)
+        if job is None:
+            raise NotFound(f"no job {handle}")
+        return (await self._views([job]))[0]
+
+    async def by_id(self, caller: Caller, job_id: int) -> JobView:
+        job = await self._store.job(job_id)
+        if job is None or job.deleted or job.project != caller.project:
+            raise NotFound(f"no job {job_id}")
+        return (await self._views([job]))[0]
+
+    async def by_reference(self, caller: Caller, reference: str, cluster: str = "") -> JobView:
+        """By id, UUID or name: however a person has it at hand. A name that several jobs have needs the cluster."""
+        job_id = int(reference) if reference.isdecimal() and len(reference) == 19 else from_uuid(reference)
+        if job_id is not None:
+            return await self.by_id(caller, job_id)
+        query = All(Compare("name", "=", reference))
+        if cluster:
+            query = All(*query, Compare("cluster", "=", cluster))
+        found = await self.find(caller, query, Page(limit=6))
+        if not found:
+            raise NotFound(f"no job {reference}" + (f" on cluster {cluster}" if cluster else ""))
+        if len(found) > 1:
+            several = ", ".join(f"{view.job.id} ({view.job.cluster}, {view.job.state})" for view in found)
+            raise Invalid(
+                f"several jobs are named {reference}: {several}; say which by id or cluster", field="job"
+            )
+        return found[0]
+
+    async def find(self, caller: Caller, query: Query, page: Page) -> list[JobView]:
+        """Of the caller's project, without deleted ones."""
+        mine = All(Compare("project", "=", caller.project), Compare("deleted", "=", None), query)
+        return await self._views(await self._store.find(mine, page))
+
+    async def stop(self, caller: Caller, job_id: int) -> Job:
+        return await self._control.stop(job_id, caller.key)
+
+    async def delete(self, caller: Caller, job_id: int) -> None:
+        """A job that runs is stopped first; its name is free at once."""
+        await self._control.delete(job_id, caller.key)
+
+    async def explain(self, view: JobView) -> Explanation:
+        return self._control.explain(view.job.id) or Explanation(_why_ended(view))
+
+    async def events(self, view: JobView) -> list[Event]:
+        return await self._store.events(view.job.id)
+
+    async def spec(self, view: JobView) -> Spec:
+        return await self._store.spec(view.job.id)
+
+    async def wait(
+        self, caller: Caller, job_id: int, until: Callable[[Job], bool], timeout: float
+    ) -> JobView:
+        """The job once `until` holds, or as it is after `timeout` seconds. Nothing polls meanwhile."""
+        with self._control.hub.watch(job_id) as changed:
+            try:
+                async with asyncio.timeout(timeout):
+                    while True:
+                        changed.clear()
+                        view = await self.by_id(caller, job_id)
+                        if until(view.job) or self._control.hub.closed:
+                            return view
+                        await changed.wait()
+            except TimeoutError:
+                return await self.by_id(caller, job_id)
+
+    def watch(self, job_id: int) -> AbstractContextManager[asyncio.Event]:
+        """See Hub.watch."""
+        return self._control.hub.watch(job_id)
+
+    def closing(self) -> bool:
+        return self._control.hub.closed
+
+    def counts(self) -> dict[str, int]:
+        """How many live jobs there are in each state."""
+        return self._control.counts()
+
+    def ends(self) -> dict[str, int]:
+        """How many jobs ended since the service started, by reason."""
+        return self._control.ends
+
+    def engines_ready(self) -> bool:
+        return self._control.ready()
+
+    async def _views(self, jobs: list[Job]) -> list[JobView]:
+        replicas = await self._store.replicas(jobs)
+        documents = await self._store.documents([job.id for job in jobs])
+        return [JobView(job, tuple(replicas.get(job.id, ())), documents[job.id]) for job in jobs]
+
+    def _runtime_notes(self, new: NewJob) -> tuple[str, ...]:
+        """Say once for each runtime what was asked for and what runs instead."""
+        engine = self.engine(new.cluster)
+        programs = {role.program.runtime: role.program for role in new.spec.roles if role.program.wants}
+        return tuple(
+            f"{name} asks for {program.wants}; here it runs on {engine.runtime(name)}"
+            for name, program in programs.items()
+        )
+
+
+def _why_ended(view: JobView) -> list[str]:
+    job = view.job
+    if job.state is State.SUCCEEDED:
+        return ["It succeeded: its lead exited with code 0."]
+    why = [f"It {job.state}: {job.reason}." if job.reason else f"It {job.state}."]
+    if job.message:
+        why.append(f"{job.message[0].upper()}{job.message[1:]}.")
+    why += [f"{replica.name} {replica.message}." for replica in view.replicas if replica.message]
+    return why

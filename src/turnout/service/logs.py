@@ -1,0 +1,148 @@
+"""The lines that a job printed: a page of them, or all as they come."""
+
+import asyncio
+import base64
+import binascii
+import heapq
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from turnout.errors import Invalid
+from turnout.job import Attempt, ReplicaName
+from turnout.service.jobs import Caller, Jobs, JobView
+from turnout.service.lines import Stream
+
+_FOREVER = (1 << 63) - 1
+_BATCH = 500
+
+
+class Line(NamedTuple):
+    at: int
+    attempt: int
+    replica: ReplicaName
+    stream: int
+    """0 for stdout, 1 for stderr."""
+    offset: int
+    text: str
+
+
+class LogPage(NamedTuple):
+    lines: list[Line]
+    cursor: str
+    """Where the next page begins. It knows how far each stream was read, so no line is lost or given twice."""
+    over: bool
+    """There is nothing more at the moment."""
+
+
+class Logs:
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    async def query(
+        self, view: JobView, *, start: int = 0, end: int = _FOREVER, limit: int, cursor: str = ""
+    ) -> LogPage:
+        """Lines with start <= time <= end, oldest first, replicas and streams interleaved by time."""
+        offsets = _read_cursor(cursor, view.job.id)
+        return await asyncio.to_thread(self._page, view, start, end, limit, offsets)
+
+    async def follow(self, caller: Caller, view: JobView, cursor: str = "") -> AsyncIterator[LogPage]:
+        """Pages as they come, until the job has ended and all of it has been given."""
+        engine = self._jobs.engine(view.job.cluster)
+        job_id = view.job.id
+        grown = asyncio.Event()
+
+        async def watch_logs(attempt: Attempt) -> None:
+            async for _ in engine.follow(attempt):
+                grown.set()
+
+        with self._jobs.watch(job_id) as changed:
+            watcher: asyncio.Task[None] | None = None
+            watched: Attempt | None = None
+            try:
+                while not self._jobs.closing():
+                    changed.clear()
+                    grown.clear()
+                    view = await self._jobs.by_id(caller, job_id)
+                    if view.job.attempt and view.job.current != watched:
+                        watcher = _replace(watcher, watch_logs(view.job.current))
+                        watched = view.job.current
+                    page = await self.query(view, limit=_BATCH, cursor=cursor)
+                    cursor = page.cursor
+                    if page.lines:
+                        yield page
+                    if not page.over:
+                        continue
+                    if not view.job.live:
+                        return
+                    await _first(changed, grown)
+            finally:
+                _replace(watcher, None)
+
+    def _page(self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int]) -> LogPage:
+        streams = [
+            self._lines(view, attempt, index, stream, start, offsets)
+            for attempt in range(1, view.job.attempt + 1)
+            for index in range(len(view.replicas))
+            for stream in (0, 1)
+        ]
+        lines: list[Line] = []
+        over = True
+        for line, key, line_end in heapq.merge(*streams, key=lambda found: found[0]):
+            if line.at > end:
+                break
+            if len(lines) == limit:
+                over = False
+                break
+            lines.append(line)
+            offsets[key] = line_end
+        return LogPage(lines, _write_cursor(view.job.id, offsets), over)
+
+    def _lines(
+        self, view: JobView, attempt: int, index: int, stream: int, start: int, offsets: dict[str, int]
+    ) -> Iterator[tuple[Line, str, int]]:
+        replica = view.replicas[index]
+        current = attempt == view.job.attempt
+        # The replicas of an earlier attempt have all ended, at a time that its marks tell well enough.
+        ended = replica.ended if current else 0
+        log = self._jobs.engine(view.job.cluster).log(Attempt(view.job.id, attempt), replica.name)
+        key = f"{attempt}.{index}.{stream}"
+        for raw in Stream(log, stream, ended).lines(offsets.get(key, 0), start):
+            text = raw.text.removesuffix(b"\r").decode("utf-8", "replace")
+            yield Line(raw.at, attempt, replica.name, stream, raw.start, text), key, raw.end
+
+
+def _replace(
+    task: asyncio.Task[None] | None, then: Coroutine[None, None, None] | None
+) -> asyncio.Task[None] | None:
+    if task:
+        task.cancel()
+    return asyncio.create_task(then) if then else None
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait until one of them is set."""
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _write_cursor(job_id: int, offsets: dict[str, int]) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode((job_id, offsets))).rstrip(b"=").decode()
+
+
+def _read_cursor(text: str, job_id: int) -> dict[str, int]:
+    if not text:
+        return {}
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        owner, offsets = msgspec.msgpack.decode(raw, type=tuple[int, dict[str, int]])
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        raise Invalid("the cursor is not one that this service gave", field="cursor") from None
+    if owner != job_id or any(offset < 0 for offset in offsets.values()):
+        raise Invalid("the cursor belongs to another job", field="cursor")
+    return offsets

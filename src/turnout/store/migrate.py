@@ -1,0 +1,73 @@
+"""Makes the schema, and brings an old one up to date. SQLAlchemy and Alembic are imported only if that is needed."""
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turnout.errors import Misconfigured
+from turnout.store import sqlite
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+HEAD = "0001"
+"""The newest revision; they are numbered in order."""
+
+VERSION = "SELECT version_num FROM alembic_version"
+_SCRIPTS = Path(__file__).parent / "migrations"
+_SCHEMA = Path(__file__).parent / "schema.sql"
+
+
+def open_sqlite(database: Path) -> sqlite.SqliteDriver:
+    connection = sqlite.prepare(database)
+    try:
+        version = _sqlite_version(connection, database)
+        if version is None:
+            connection.executescript(_SCHEMA.read_text())
+        elif needs_work(version, str(database)):
+            upgrade_sqlite(connection)
+    finally:
+        connection.close()
+    return sqlite.SqliteDriver(database)
+
+
+def needs_work(version: str | None, where: str) -> bool:
+    """`version` None: an empty database. Raises Misconfigured for one that a newer Turnout has made."""
+    if version is not None and version > HEAD:
+        raise Misconfigured(
+            f"the database {where} has schema {version}, this Turnout knows {HEAD}: use the Turnout that made it"
+        )
+    return version != HEAD
+
+
+def upgrade(connection: "Connection", revision: str = HEAD) -> None:
+    """Run the migrations within the connection's transaction."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def upgrade_sqlite(connection: sqlite3.Connection, revision: str = HEAD) -> None:
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import StaticPool
+
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+    # The driver would begin a transaction at the first change of a row only, not at the first change of a table.
+    event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
+    with engine.begin() as begun:
+        upgrade(begun, revision)
+
+
+def _sqlite_version(connection: sqlite3.Connection, database: Path) -> str | None:
+    try:
+        if not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+            return None
+        return connection.execute(VERSION).fetchone()[0]
+    except (sqlite3.Error, TypeError):
+        raise Misconfigured(
+            f"{database} is not a database of Turnout's: move it, or choose another directory"
+        ) from None

@@ -1,0 +1,8 @@
+"""Where Alembic begins. The connection comes from `turnout.store.migrate`."""
+
+from alembic import context
+
+from turnout.store.schema import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+context.run_migrations()

@@ -1,0 +1,134 @@
+"""The tables. Imported only to make or change them: see `statements`.
+
+`python -m turnout.store.schema` prints what `schema.sql` must hold: the same for SQLite, ready to run.
+"""
+
+import re
+import sys
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from turnout.store.migrate import HEAD
+from turnout.store.statements import LIVE, NAMED, NOT_DELETED
+
+metadata = MetaData()
+
+# SQLite's own row number must be spelt INTEGER; there it is 64 bits wide too.
+_Id = BigInteger().with_variant(Integer, "sqlite")
+# By code points, as SQLite and Python compare.
+_Text = Text().with_variant(Text(collation="C"), "postgresql")
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=False),
+    Column("project", _Text, nullable=False),
+    Column("dialect", _Text, nullable=False),
+    Column("scope", _Text, nullable=False),
+    Column("handle", _Text, nullable=False),
+    Column("name", _Text, nullable=False),
+    Column("cluster", _Text, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("started", BigInteger),
+    Column("ended", BigInteger),
+    Column("deleted", BigInteger),
+    Column("reason", SmallInteger),
+    Column("message", _Text, nullable=False),
+)
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("job", _Id, primary_key=True, autoincrement=False),
+    Column("document", LargeBinary, nullable=False),
+    Column("spec", LargeBinary, nullable=False),
+)
+
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("job", BigInteger, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("role", _Text, primary_key=True),
+    Column("index", Integer, primary_key=True),
+    Column("state", SmallInteger, nullable=False),
+    Column("node", _Text, nullable=False),
+    Column("address", _Text, nullable=False),
+    Column("pid", BigInteger),
+    Column("gpus", _Text, nullable=False),
+    Column("started", BigInteger),
+    Column("ended", BigInteger),
+    Column("exit_code", BigInteger),
+    Column("signal", SmallInteger),
+    Column("message", _Text, nullable=False),
+    Column("rank", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("number", _Id, primary_key=True),
+    Column("job", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("message", _Text, nullable=False),
+)
+
+Index("events_job", events.c.job)
+Index("jobs_live", jobs.c.id, sqlite_where=text(LIVE), postgresql_where=text(LIVE))
+Index(
+    "jobs_handle",
+    jobs.c.project,
+    jobs.c.scope,
+    jobs.c.handle,
+    unique=True,
+    sqlite_where=text(NAMED),
+    postgresql_where=text(NAMED),
+)
+Index(
+    "jobs_list",
+    jobs.c.project,
+    jobs.c.scope,
+    jobs.c.id,
+    sqlite_where=text(NOT_DELETED),
+    postgresql_where=text(NOT_DELETED),
+)
+
+
+def ddl(dialect: Dialect) -> str:
+    """What makes the whole schema, and says that it is the newest, in one transaction."""
+    version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+    statements: list[str] = []
+    for table in (*metadata.sorted_tables, version):
+        parts = (
+            CreateTable(table),
+            *map(CreateIndex, sorted(table.indexes, key=lambda index: index.name or "")),
+        )
+        statements += [str(part.compile(dialect=dialect)).strip() for part in parts]
+    statements = [re.sub(r"[ \t]+\n", "\n", statement).replace("\t", "    ") for statement in statements]
+    statements.append(f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')")
+    return ";\n\n".join(["BEGIN", *statements, "COMMIT"]) + ";\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(ddl(sqlite.dialect()))

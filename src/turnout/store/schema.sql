@@ -1,0 +1,75 @@
+BEGIN;
+
+CREATE TABLE documents (
+    job INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    spec BLOB NOT NULL,
+    PRIMARY KEY (job)
+);
+
+CREATE TABLE events (
+    number INTEGER NOT NULL,
+    job BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    kind SMALLINT NOT NULL,
+    message TEXT NOT NULL,
+    PRIMARY KEY (number)
+);
+
+CREATE INDEX events_job ON events (job);
+
+CREATE TABLE jobs (
+    id INTEGER NOT NULL,
+    project TEXT NOT NULL,
+    dialect TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    handle TEXT NOT NULL,
+    name TEXT NOT NULL,
+    cluster TEXT NOT NULL,
+    state SMALLINT NOT NULL,
+    priority BIGINT NOT NULL,
+    created BIGINT NOT NULL,
+    updated BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    started BIGINT,
+    ended BIGINT,
+    deleted BIGINT,
+    reason SMALLINT,
+    message TEXT NOT NULL,
+    PRIMARY KEY (id)
+);
+
+CREATE UNIQUE INDEX jobs_handle ON jobs (project, scope, handle) WHERE deleted IS NULL AND handle <> '';
+
+CREATE INDEX jobs_list ON jobs (project, scope, id) WHERE deleted IS NULL;
+
+CREATE INDEX jobs_live ON jobs (id) WHERE state < 10;
+
+CREATE TABLE replicas (
+    job BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    "index" INTEGER NOT NULL,
+    state SMALLINT NOT NULL,
+    node TEXT NOT NULL,
+    address TEXT NOT NULL,
+    pid BIGINT,
+    gpus TEXT NOT NULL,
+    started BIGINT,
+    ended BIGINT,
+    exit_code BIGINT,
+    signal SMALLINT,
+    message TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    PRIMARY KEY (job, attempt, role, "index")
+)
+ WITHOUT ROWID;
+
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL,
+    PRIMARY KEY (version_num)
+);
+
+INSERT INTO alembic_version (version_num) VALUES ('0001');
+
+COMMIT;

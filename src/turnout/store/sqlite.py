@@ -1,0 +1,195 @@
+"""SQLite: WAL, synchronous=FULL, one connection that writes.
+
+Lookups run at once on the caller's thread, on a connection for reading: they take 10 to 20 µs, which is less than the
+way to another thread and back. What may take long runs on reader threads.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from turnout.errors import Misconfigured
+from turnout.store.driver import Crew, Step, StoreError, Unanswered
+from turnout.store.rows import Row
+from turnout.store.statements import SQLITE
+
+BUSY_SECONDS = 10
+READERS = 2
+NEAR_KEYS = 100
+NEAR_WRITES = 1_000
+"""More than this at once would hold up the loop."""
+
+CHECKPOINT_PAGES = 1_000
+LARGEST_LOG_PAGES = 8_000
+_PAGE = 4096
+
+
+class SqliteDriver:
+    """A batch's rows are written on the caller's thread, and only COMMIT, which waits for the disk, on another.
+
+    For every row the connection lets go of the interpreter and takes it back; a second thread would queue up behind a
+    busy loop each time, for up to 5 ms (measured: seconds for a batch of 32 jobs).
+
+    The log is carried over into the database beside the commits and never within one. Only a log that grew beyond
+    LARGEST_LOG_PAGES because commits never paused makes the next commit wait for that.
+    """
+
+    flavour = SQLITE
+
+    def __init__(self, database: Path) -> None:
+        self._path = database
+        self._near = self._for_reading()
+        self._writing = self._for_writing()
+        self._writer = Crew("store-writer", lambda: self._writing)
+        self._readers = Crew("store-reader", self._for_reading, threads=READERS)
+        self._checkpointer = Crew("store-checkpoint", self._for_writing)
+        self._committing: asyncio.Future[None] | None = None
+        self._pages = 0
+        self._checkpointing = False
+        self._overfull = False
+
+    async def write(self, steps: list[Step]) -> None:
+        if self._committing and not self._committing.done():
+            await asyncio.wait([self._committing])  # its caller gave up waiting
+        if self._overfull:
+            await self._checkpointer.run(self._checkpoint)
+        size = sum(len(step.rows) for step in steps)
+        await self._begin()
+        later: list[Step] = steps
+        if size <= NEAR_WRITES:
+            self._change(steps)
+            later = []
+        self._committing = self._writer.submit(lambda _: self._commit(later))
+        await self._committing
+        self._written(size + 2 * len(steps))
+
+    async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
+        if len(keys) <= NEAR_KEYS:
+            return _each(self._near, sql, keys)
+        return await self._readers.run(lambda connection: _each(connection, sql, keys))
+
+    async def read(self, sql: str, parameters: Row = (), *, near: bool = False) -> list[Row]:
+        if near:
+            return _each(self._near, sql, (parameters,))[0]
+        return await self._readers.run(lambda connection: _each(connection, sql, (parameters,))[0])
+
+    async def close(self) -> None:
+        self._near.close()
+        for crew in (self._readers, self._checkpointer, self._writer):
+            await crew.close()
+
+    def _for_reading(self) -> sqlite3.Connection:
+        connection = connect(self._path)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def _for_writing(self) -> sqlite3.Connection:
+        connection = connect(self._path)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG_PAGES * _PAGE}")
+        connection.execute("PRAGMA busy_timeout = 0")
+        return connection
+
+    async def _begin(self) -> None:
+        """A program that is not ours may hold the database; waiting for it is not for the loop."""
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not _busy(error):
+                raise _explained(error) from error
+            await self._writer.run(_begin_patiently)
+
+    def _change(self, steps: list[Step]) -> None:
+        try:
+            for step in steps:
+                done = self._writing.executemany(step.sql, step.rows)
+                if step.changes and done.rowcount != len(step.rows):
+                    raise StoreError(f"only {done.rowcount} of {len(step.rows)} rows are there: {step.sql}")
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, sqlite3.Error):
+                raise _explained(error) from error
+            raise
+
+    def _commit(self, steps: list[Step]) -> None:
+        self._change(steps)
+        try:
+            self._writing.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise _explained(error) from error
+
+    def _roll_back(self) -> None:
+        # SQLite has done so already after the worst errors.
+        if self._writing.in_transaction:
+            self._writing.execute("ROLLBACK")
+
+    def _written(self, pages: int) -> None:
+        self._pages += pages
+        if self._pages >= CHECKPOINT_PAGES and not self._checkpointing:
+            self._pages, self._checkpointing = 0, True
+            self._checkpointer.post(self._checkpoint_beside)
+
+    def _checkpoint_beside(self, connection: Callable[[], sqlite3.Connection]) -> None:
+        try:
+            self._checkpoint(connection())
+        except sqlite3.Error:
+            # The log keeps what was not carried over; a disk in trouble shows in the next commit.
+            return
+        finally:
+            self._checkpointing = False
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._overfull = pages > LARGEST_LOG_PAGES and done < pages
+
+
+def prepare(database: Path) -> sqlite3.Connection:
+    """A connection for making or changing the schema; the file is made if need be, for its owner only."""
+    try:
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.chmod(database, 0o600)
+        connection = connect(database)
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    except OSError as error:
+        raise Misconfigured(f"the database {database} cannot be opened: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise Misconfigured(f"the database {database} cannot be used: {error}") from None
+    if mode != "wal":
+        raise Misconfigured(f"the database {database} is on a network file system: keep it on a local disk")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _begin_patiently(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        raise _explained(error) from error
+    finally:
+        connection.execute("PRAGMA busy_timeout = 0")
+
+
+def _each(connection: sqlite3.Connection, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
+    try:
+        return [connection.execute(sql, key).fetchall() for key in keys]
+    except sqlite3.Error as error:
+        raise _explained(error) from error
+
+
+def _busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+
+
+def _explained(error: sqlite3.Error) -> StoreError:
+    if _busy(error):
+        return Unanswered(f"another program has held the database for {BUSY_SECONDS} s")
+    return StoreError(f"the database answers: {error}")

@@ -1,0 +1,166 @@
+"""The store's face: what control writes and what everyone reads."""
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from turnout.errors import NotFound
+from turnout.job import Attempt, Event, Job, NewJob, Page, Query, Replica, Spec
+from turnout.store import rows
+from turnout.store.codes import FIRST_ENDED
+from turnout.store.driver import Driver, Step
+from turnout.store.statements import Statements
+from turnout.store.where import Selection
+
+
+@dataclass(slots=True)
+class Batch:
+    """All that one turn of control changes; it is committed as one."""
+
+    created: list[tuple[Job, NewJob]] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    """Those that changed and were there before."""
+    attempts: list[Replica] = field(default_factory=list)
+    """New ones: the replicas of each attempt in the order of Launch.replicas()."""
+    replicas: list[Replica] = field(default_factory=list)
+    """Those that changed and were there before."""
+    events: list[Event] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.jobs or self.attempts or self.replicas or self.events)
+
+
+class LiveJob(NamedTuple):
+    job: Job
+    spec: Spec
+    replicas: list[Replica]
+    """Of its current attempt."""
+
+
+class Store:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._sql = Statements(driver.flavour)
+
+    @staticmethod
+    def open(url: str, database: Path) -> "Store":
+        """`url` names a PostgreSQL database; empty: SQLite in the file `database`, which is made if need be.
+
+        Brings an old schema up to date. Raises Misconfigured if there is nothing to work with.
+        """
+        if url:
+            from turnout.store.postgres import open_postgres
+
+            return Store(open_postgres(url))
+        from turnout.store.migrate import open_sqlite
+
+        return Store(open_sqlite(database))
+
+    async def commit(self, batch: Batch) -> None:
+        """Durable when it returns; raises StoreError if nothing was written. One at a time, by control only."""
+        # The rows are taken here and now: what the caller changes while the thread writes belongs to its next batch.
+        if steps := self._steps(batch):
+            await self._driver.write(steps)
+
+    async def taken(self, handles: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+        """Which of these (project, scope, handle) name a job that is not deleted."""
+        found = await self._driver.each(self._sql.by_handle, handles)
+        return {handle for handle, jobs in zip(handles, found, strict=True) if jobs}
+
+    async def live(self) -> list[LiveJob]:
+        """All that have not ended, oldest first. Their number, not the store's size, decides how long it takes."""
+        found = await self._driver.read(self._sql.live_jobs)
+        members = map(rows.replica_of, await self._driver.read(self._sql.live_replicas))
+        gangs = {job: list(gang) for job, gang in groupby(members, lambda replica: replica.job)}
+        return [
+            LiveJob(job := rows.job_of(row[:-1]), rows.spec_of(row[-1]), gangs.get(job.id, []))
+            for row in found
+        ]
+
+    async def last_id(self) -> int:
+        """The largest id ever given; 0 in an empty store."""
+        return (await self._driver.read(self._sql.last_id, near=True))[0][0] or 0
+
+    async def job(self, job_id: int) -> Job | None:
+        return _first(await self._driver.each(self._sql.job, [(job_id,)]))
+
+    async def by_handle(self, project: str, scope: str, handle: str) -> Job | None:
+        """The one that is not deleted."""
+        return _first(await self._driver.each(self._sql.by_handle, [(project, scope, handle)]))
+
+    async def find(self, query: Query, page: Page) -> list[Job]:
+        """States and reasons are ordered by how a life goes, not by their names."""
+        selection = Selection(query, self._driver.flavour)
+        sql, values = selection.page(page)
+        near = selection.plain and page.order_by == "id" and page.limit + page.offset <= NEAR_ROWS
+        return [rows.job_of(row) for row in await self._driver.read(sql, values, near=near)]
+
+    async def count(self, query: Query) -> int:
+        sql, values = Selection(query, self._driver.flavour).count()
+        return (await self._driver.read(sql, values))[0][0]
+
+    async def replicas(self, jobs: list[Job]) -> dict[int, list[Replica]]:
+        """Of each one's current attempt, in the gang's order."""
+        found = await self._driver.each(self._sql.replicas, [(job.id, job.attempt) for job in jobs])
+        return {job.id: [rows.replica_of(row) for row in gang] for job, gang in zip(jobs, found, strict=True)}
+
+    async def documents(self, ids: list[int]) -> dict[int, bytes]:
+        """Jobs that do not exist are left out."""
+        found = await self._driver.each(self._sql.document, [(job_id,) for job_id in ids])
+        return {job_id: bytes(one[0][0]) for job_id, one in zip(ids, found, strict=True) if one}
+
+    async def spec(self, job_id: int) -> Spec:
+        found = (await self._driver.each(self._sql.spec, [(job_id,)]))[0]
+        if not found:
+            raise NotFound(f"there is no job {job_id}")
+        return rows.spec_of(found[0][0])
+
+    async def events(self, job_id: int) -> list[Event]:
+        """In the order in which they happened."""
+        found = await self._driver.read(self._sql.events, (job_id,))
+        return [rows.event_of(row) for row in found]
+
+    async def finished_attempts(self, attempts: list[Attempt], before: int) -> list[Attempt]:
+        """Which of these nobody can ask for any more: the job ended before then, is deleted, or was never here.
+
+        Made for what an engine finds on disk: it costs a lookup for each of those, however many jobs there are.
+        """
+        ids = sorted({attempt.job for attempt in attempts})
+        found = await self._driver.each(self._sql.finished, [(job_id,) for job_id in ids])
+        kept = {
+            job_id for job_id, one in zip(ids, found, strict=True) if one and not _finished(one[0], before)
+        }
+        return [attempt for attempt in attempts if attempt.job not in kept]
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+    def _steps(self, batch: Batch) -> list[Step]:
+        sql = self._sql
+        deleted = [(job.deleted, job.id) for job in batch.jobs if job.deleted is not None]
+        steps = (
+            Step(sql.insert_job, [rows.job_row(job) for job, _ in batch.created]),
+            Step(sql.insert_document, [rows.document_row(job, new) for job, new in batch.created]),
+            Step(sql.update_job, [rows.job_change(job) for job in batch.jobs], changes=True),
+            Step(sql.delete_job, deleted, changes=True),
+            Step(
+                sql.insert_replica, [rows.replica_row(one, rank) for rank, one in enumerate(batch.attempts)]
+            ),
+            Step(sql.update_replica, [rows.replica_change(one) for one in batch.replicas], changes=True),
+            Step(sql.insert_event, [rows.event_row(event) for event in batch.events]),
+        )
+        return [step for step in steps if step.rows]
+
+
+NEAR_ROWS = 100
+"""A page this small is read at once."""
+
+
+def _first(found: list[list[rows.Row]]) -> Job | None:
+    return rows.job_of(found[0][0]) if found[0] else None
+
+
+def _finished(row: rows.Row, before: int) -> bool:
+    state, ended, deleted = row
+    return state >= FIRST_ENDED and (deleted is not None or ended is None or ended < before)

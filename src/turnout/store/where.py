@@ -1,0 +1,183 @@
+"""A Query as SQL. It holds for a job exactly when the tree does, read as Python would read it:
+
+None equals only None, is neither smaller nor larger than anything and in no list; texts compare by code points and
+`contains` minds the case.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any as Anything
+
+from turnout.errors import Invalid
+from turnout.job import All, Any, Compare, Not, Page, Query
+from turnout.store.codes import FIRST_ENDED, REASONS, STATES
+from turnout.store.rows import Row
+from turnout.store.statements import JOB, LIVE, Flavour, names
+
+MOST_CONDITIONS = 500
+MOST_VALUES = 10_000
+"""SQLite gives up at a depth of 1000, PostgreSQL at 65 535 parameters."""
+
+_TRUE, _FALSE = "1 = 1", "1 = 0"
+_CODED = {"state": STATES, "reason": REASONS}
+_TEXT = frozenset({"project", "dialect", "scope", "handle", "name", "cluster"})
+_NULLABLE = frozenset({"started", "ended", "deleted", "reason"})
+_HOLDS: dict[str, Callable[[Anything, Anything], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda value, among: value in among,
+    "contains": operator.contains,
+}
+_SQL = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+class Selection:
+    """The SQL of one query: `page` and `count` with `parameters`."""
+
+    def __init__(self, query: Query, flavour: Flavour) -> None:
+        self._flavour = flavour
+        self._conditions = 0
+        self._values: list[str | int] = []
+        self.condition = self._of(query)
+        pinned = _pinned(query)
+        self.listed = {"project", "scope", "deleted"} <= pinned.keys() and pinned["deleted"] is None
+        """The list's index leads to the jobs in the order of their ids."""
+        self.plain = self.listed and len(pinned) == self._conditions == 3
+        """And nothing else has to be looked at."""
+        self.live = _only_live(query)
+
+    def page(self, page: Page) -> tuple[str, Row]:
+        mark = self._flavour.mark
+        where, values = self._where(), list(self._values)
+        if page.before_id is not None:
+            where += f" AND id < {mark}"
+            values.append(page.before_id)
+        sql = (
+            f"SELECT {names(JOB)} FROM jobs{self._access(page.order_by == 'id')} WHERE {where}"
+            f" ORDER BY {_order(page)} LIMIT {mark} OFFSET {mark}"
+        )
+        return sql, (*values, page.limit, page.offset)
+
+    def count(self) -> tuple[str, Row]:
+        return f"SELECT count(*) FROM jobs{self._access(False)} WHERE {self._where()}", tuple(self._values)
+
+    def _where(self) -> str:
+        return f"{self.condition} AND {LIVE}" if self.live else self.condition
+
+    def _access(self, by_id: bool) -> str:
+        """An index that does not give the order makes SQLite read and sort all that it leads to, for one page of it."""
+        return self._flavour.by_id if by_id and not self.listed and not self.live else ""
+
+    def _of(self, query: Query) -> str:
+        match query:
+            case Compare():
+                return self._compare(query)
+            case Not(inner):
+                return f"NOT ({self._of(inner)})"
+            case All():
+                return " AND ".join(f"({self._of(part)})" for part in query) or _TRUE
+            case Any():
+                return " OR ".join(f"({self._of(part)})" for part in query) or _FALSE
+
+    def _compare(self, compare: Compare) -> str:
+        self._conditions += 1
+        if self._conditions > MOST_CONDITIONS:
+            raise Invalid(f"the filter has more than {MOST_CONDITIONS} conditions")
+        column, op, value = compare.field, compare.op, compare.value
+        if op == "!=":
+            return f"NOT ({self._positive(column, '=', value)})"
+        return self._positive(column, op, value)
+
+    def _positive(self, column: str, op: str, value: str | int | tuple[str | int, ...] | None) -> str:
+        """Never NULL, so that NOT in front of it means the opposite."""
+        if value is None:
+            if op != "=":
+                raise ValueError(f"{column} cannot be compared with None by {op}; = and != can")
+            return f"{column} IS NULL" if column in _NULLABLE else _FALSE
+        _check(column, op, value)
+        if column in _CODED:
+            held = [str(code) for text, code in _CODED[column].items() if _HOLDS[op](str(text), value)]
+            condition = f"{column} IN ({', '.join(held)})" if held else _FALSE
+        elif op == "contains":
+            condition = self._contains(column, value)
+        elif op == "in":
+            condition = self._among(column, value)
+        else:
+            condition = self._ordered(column, op, value)
+        if column not in _NULLABLE or condition == _FALSE:
+            return condition
+        return f"({column} IS NOT NULL AND {condition})"
+
+    def _contains(self, column: str, value: Anything) -> str:
+        if not _storable(value):
+            return _FALSE
+        return f"{self._flavour.find_text}({column}, {self._mark(value)}) > 0" if value else _TRUE
+
+    def _among(self, column: str, values: Anything) -> str:
+        marks = [self._mark(value) for value in values if _storable(value)]
+        return f"{column} IN ({', '.join(marks)})" if marks else _FALSE
+
+    def _ordered(self, column: str, op: str, value: Anything) -> str:
+        if _storable(value):
+            return f"{column} {op} {self._mark(value)}"
+        if op == "=":
+            return _FALSE
+        if isinstance(value, str):
+            return f"{column} {op} {self._mark(value.encode(errors='replace').decode().replace(chr(0), '?'))}"
+        # Any number of the column is on the same side of one that is too large for it.
+        return _TRUE if _HOLDS[op](0, value) else _FALSE
+
+    def _mark(self, value: str | int) -> str:
+        self._values.append(value)
+        if len(self._values) > MOST_VALUES:
+            raise Invalid(f"the filter has more than {MOST_VALUES} values")
+        return self._flavour.mark
+
+
+def _check(column: str, op: str, value: object) -> None:
+    """A dialect that lets a wrong type through is at fault, not its caller."""
+    kind = str if column in _TEXT or column in _CODED else int
+    if (op == "in") != isinstance(value, tuple):
+        raise ValueError(f"{column} {op} {value!r}: a tuple belongs to `in`, and only to it")
+    if not all(isinstance(one, kind) for one in (value if isinstance(value, tuple) else (value,))):
+        raise ValueError(f"{column} is compared with {value!r}, which is no {kind.__name__}")
+    if op == "contains" and kind is int:
+        raise ValueError(f"{column} is a number and contains nothing")
+
+
+def _storable(value: str | int) -> bool:
+    """Whether a row can hold it at all; drivers refuse what none can."""
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return "\0" not in value and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
+
+
+def _pinned(query: Query) -> dict[str, object]:
+    """The fields that must equal a value."""
+    parts = query if isinstance(query, All) else (query,)
+    return {part.field: part.value for part in parts if isinstance(part, Compare) and part.op == "="}
+
+
+def _only_live(query: Query) -> bool:
+    """Whether only live jobs can match, so that their small index will do."""
+    parts = query if isinstance(query, All) else (query,)
+    for part in parts:
+        if isinstance(part, Compare) and part.field == "state" and part.op in ("=", "in"):
+            wanted = part.value if isinstance(part.value, tuple) else (part.value,)
+            codes = [code for state, code in STATES.items() if state in wanted]
+            if all(code < FIRST_ENDED for code in codes):
+                return True
+    return False
+
+
+def _order(page: Page) -> str:
+    """NULL is the smallest in both databases."""
+    if page.order_by not in JOB:
+        raise ValueError(f"{page.order_by} is not a field of a job")
+    way, nulls = ("DESC", "LAST") if page.descending else ("ASC", "FIRST")
+    if page.order_by == "id":
+        return f"id {way}"
+    return f"{page.order_by} {way}{f' NULLS {nulls}' if page.order_by in _NULLABLE else ''}, id {way}"

@@ -1,0 +1,105 @@
+"""A machine with its surroundings: a clock that is moved by hand, and everything it wrote and said."""
+
+from collections.abc import Iterable
+
+from turnout.control.machine import SECOND, Machine
+from turnout.control.turn import Create, Delete, Input, Instruction, StartGang, Stop, StopGang, Tick, Told, Turn
+from turnout.errors import TurnoutError
+from turnout.job import (
+    Attempt,
+    Capacity,
+    Cause,
+    Ended,
+    Job,
+    NewJob,
+    Node,
+    Policy,
+    Program,
+    ReplicaName,
+    Resources,
+    Role,
+    Spec,
+    Started,
+    Synced,
+    WhenLeadSucceeds,
+)
+from turnout.job.resources import GIB
+from turnout.store import LiveJob
+
+PROGRAM = Program(("true",))
+MASTER = ReplicaName("master", 0)
+
+
+def gang(
+    *, cpu: float = 1, memory: int = GIB, gpus: int = 0, workers: int = 0, ps: int = 0, **policy: object
+) -> Spec:
+    """A master, with workers and parameter servers as asked for, all of the same size."""
+    needs = Resources(cpu, memory, gpus)
+    roles = [Role("master", PROGRAM, resources=needs, leads=True)]
+    if workers:
+        roles.append(Role("worker", PROGRAM, workers, needs))
+    if ps:
+        roles.append(Role("ps", PROGRAM, ps, needs, when_lead_succeeds=WhenLeadSucceeds.END))
+    return Spec(tuple(roles), policy=Policy(**policy))  # type: ignore[arg-type]
+
+
+class Room:
+    def __init__(self, cpu: float = 4, memory: int = 16 * GIB, gpus: int = 0, stored: Iterable[LiveJob] = ()) -> None:
+        self.machine = Machine(["local"], {"here": "local"})
+        self.machine.load(stored)
+        self.now = 1_000 * SECOND
+        self.ids = 0
+        self.turns: list[Turn] = []
+        self.nodes = (Node("this", cpu, memory, gpus),)
+        self.step(Told("local", Capacity(self.nodes)))
+
+    def sync(self, *held: Attempt) -> Turn:
+        return self.step(Told("local", Synced(frozenset(held))))
+
+    def step(self, *inputs: Input, seconds: float = 1) -> Turn:
+        self.now += int(seconds * SECOND)
+        turn = self.machine.step(inputs, self.now)
+        self.turns.append(turn)
+        return turn
+
+    def create(self, spec: Spec, name: str = "") -> Job:
+        turn = self.step(self.creation(spec, name))
+        answer = turn.answers[0]
+        if isinstance(answer, TurnoutError):
+            raise answer
+        return answer
+
+    def creation(self, spec: Spec, name: str = "") -> Create:
+        self.ids += 1
+        name = name or f"job-{self.ids}"
+        return Create(self.ids, NewJob("p", "tia", "tia:here", name, name, "here", spec, b"{}"), taken=False)
+
+    def start(self, job: Job, *replicas: ReplicaName) -> Turn:
+        """The engine reports that these, or all, have started."""
+        names = replicas or tuple(self.machine.jobs[job.id].replicas)
+        return self.step(*(Told("local", Started(job.current, name, self.now, 100, "127.0.0.9")) for name in names))
+
+    def end(self, job: Job, name: ReplicaName = MASTER, code: int | None = 0, **more: object) -> Turn:
+        cause = more.pop("cause", Cause.EXIT)
+        return self.step(Told("local", Ended(job.current, name, self.now, cause, code, **more)))  # type: ignore[arg-type]
+
+    def stop(self, job: Job) -> Turn:
+        return self.step(Stop(job.id, "alice"))
+
+    def delete(self, job: Job) -> Turn:
+        return self.step(Delete(job.id, "alice", None if job.id in self.machine.jobs else job))
+
+    def tick(self, seconds: float) -> Turn:
+        return self.step(Tick(), seconds=seconds)
+
+
+def started(turn: Turn) -> list[int]:
+    return [one.launch.attempt.job for one in turn.instructions if isinstance(one, StartGang)]
+
+
+def stopped(turn: Turn) -> list[str]:
+    return sorted(str(name) for one in turn.instructions if isinstance(one, StopGang) for name in one.replicas)
+
+
+def kinds(turn: Turn) -> list[type[Instruction]]:
+    return [type(one) for one in turn.instructions]

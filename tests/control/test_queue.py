@@ -1,0 +1,165 @@
+"""Who goes first, and who may pass."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turnout.control.explain import explain
+from turnout.control.queue import Release, may_pass, reservation
+from turnout.errors import Unavailable
+from turnout.job import State
+from turnout.job.resources import GIB, Share
+
+from tests.control.machine_room import MASTER, Room, gang, started
+
+
+def ready(**size: int) -> Room:
+    room = Room(**size)
+    room.sync()
+    return room
+
+
+def test_first_come_first_served() -> None:
+    room = ready(cpu=1)
+    running, second, third = (room.create(gang()) for _ in range(3))
+    assert started(room.end(running)) == [second.id]
+    assert started(room.end(second)) == [third.id]
+
+
+def test_a_higher_priority_goes_first() -> None:
+    room = ready(cpu=1)
+    running = room.create(gang())
+    room.create(gang())
+    urgent = room.create(gang(priority=5))
+    assert started(room.end(running)) == [urgent.id]
+
+
+def test_a_gang_starts_whole_or_not_at_all() -> None:
+    room = ready(cpu=3)
+    running = room.create(gang(cpu=2))
+    wide = room.create(gang(workers=1))
+    assert wide.state is State.QUEUED
+    assert started(room.end(running)) == [wide.id]
+
+
+def test_a_job_that_takes_nothing_of_what_the_head_is_short_of_may_pass() -> None:
+    room = ready(cpu=8, gpus=1)
+    room.create(gang(gpus=1))
+    head = room.create(gang(cpu=4, gpus=1))
+    small = room.create(gang(cpu=3))
+    assert head.state is State.QUEUED
+    assert small.state is State.PREPARING
+    too_much = room.create(gang(cpu=1))
+    assert too_much.state is State.QUEUED, "the head's own share of the CPUs must be left"
+
+
+def test_a_job_without_a_limit_never_takes_what_the_head_waits_for() -> None:
+    room = ready(cpu=4)
+    room.create(gang(cpu=3))
+    head = room.create(gang(cpu=2))
+    late = room.create(gang(cpu=1))
+    assert (head.state, late.state) == (State.QUEUED, State.QUEUED)
+
+
+def test_a_job_that_ends_before_the_heads_reservation_may_pass() -> None:
+    room = ready(cpu=4)
+    room.create(gang(cpu=3, time_limit=1000))
+    room.create(gang(cpu=4))
+    short = room.create(gang(cpu=1, time_limit=100))
+    long = room.create(gang(cpu=1, time_limit=5000))
+    assert (short.state, long.state) == (State.PREPARING, State.QUEUED)
+
+
+shares = st.builds(Share, st.integers(0, 8), st.integers(0, 8), st.integers(0, 4))
+
+
+@given(need=shares, head=shares, room=shares)
+def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(need: Share, head: Share, room: Share) -> None:
+    """Whatever is freed later, the head starts no later than without the job that passed."""
+    if head.fits(room) or not need.fits(room) or not may_pass(need, None, head, room, 0, None):
+        return
+    left = room - need
+    for wants, before, after in zip(head, room, left, strict=True):
+        assert max(0, wants - after) == max(0, wants - before)
+
+
+@given(need=shares, room=shares, releases=st.lists(st.builds(Release, st.floats(0, 100), shares), max_size=5))
+def test_a_reservation_is_the_first_time_that_is_certain(need: Share, room: Share, releases: list[Release]) -> None:
+    at = reservation(need, room, releases)
+    total = room
+    for release in sorted(releases):
+        total += release.share
+    if at is None:
+        assert need.fits(room) is False or not releases or not need.fits(total)
+    else:
+        freed = room
+        for release in releases:
+            if release.at <= at:
+                freed += release.share
+        assert need.fits(freed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    jobs=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12
+    ),
+    data=st.data(),
+)
+def test_never_more_than_there_is_and_everything_runs_in_the_end(
+    jobs: list[tuple[int, int, int, int]], data: st.DataObject
+) -> None:
+    room = ready(cpu=4, gpus=2)
+    running: list[int] = []
+    created = []
+    for cpu, gpus, workers, priority in jobs:
+        try:
+            created.append(room.create(gang(cpu=cpu, gpus=gpus, workers=workers, priority=priority)))
+        except Unavailable:
+            assert gpus * (workers + 1) > 2
+    while any(job.live for job in created):
+        running = [job.id for job in created if job.state is State.PREPARING]
+        assert running, "something always runs"
+        pool = room.machine.pools["local"]
+        assert pool.room.gpus >= 0
+        devices = [g for i in running for seat in room.machine.jobs[i].placement.values() for g in seat.gpus]
+        assert len(devices) == len(set(devices))
+        chosen = data.draw(st.sampled_from(running))
+        job = next(job for job in created if job.id == chosen)
+        for name in list(room.machine.jobs[chosen].replicas):
+            if name != MASTER:
+                room.end(job, name)
+        room.end(job)
+    assert room.machine.pools["local"].room == Share(4, 16 * GIB, 2)
+
+
+def test_ten_thousand_waiting_jobs_of_one_shape_cost_as_much_as_one() -> None:
+    room = ready(cpu=1)
+    room.create(gang())
+    room.step(*(room.creation(gang()) for _ in range(10_000)))
+    assert len(room.machine.queues["local"].firsts()) == 1
+
+
+class TestExplain:
+    def test_says_what_is_missing_who_holds_it_and_who_is_ahead(self) -> None:
+        room = ready(cpu=4, gpus=2)
+        room.create(gang(gpus=2), "holder")
+        room.create(gang(gpus=2), "ahead")
+        job = room.create(gang(gpus=1), "mine")
+        found = explain(room.machine, room.machine.jobs[job.id])
+        assert (found.place, found.waiting) == (2, 2)
+        assert found.missing == {"gpus": 1}
+        text = " ".join(found.why)
+        assert "1 of 2 GPUs (0 free)" in text
+        assert "holder holds 2 GPUs" in text
+        assert "ahead" in text
+
+    def test_says_when_there_is_room_but_the_head_would_suffer(self) -> None:
+        room = ready(cpu=4)
+        room.create(gang(cpu=3))
+        room.create(gang(cpu=2), "head")
+        job = room.create(gang(cpu=1))
+        assert "could delay head" in " ".join(explain(room.machine, room.machine.jobs[job.id]).why)
+
+    def test_says_that_the_engine_is_not_there_yet(self) -> None:
+        room = Room()
+        job = room.create(gang())
+        assert "has not told yet" in " ".join(explain(room.machine, room.machine.jobs[job.id]).why)
