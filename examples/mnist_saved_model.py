@@ -24,7 +24,12 @@ def main():
     config = json.loads(os.environ["TF_CONFIG"])
     cluster, task = config["cluster"], config["task"]
     if task["type"] == "ps":
-        return keep_weights(cluster["ps"][task["index"]])
+        keep_weights(cluster["ps"][task["index"]])
+    else:
+        train(cluster, task)
+
+
+def train(cluster, task):
     learners = sum(len(members) for role, members in cluster.items() if role != "ps")
     weights = RemoteWeights(cluster["ps"][0]) if "ps" in cluster else Weights()
     print(f"{task['type']} {task['index']}: learning together with {learners - 1} others")

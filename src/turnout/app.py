@@ -5,12 +5,14 @@ import contextlib
 import fcntl
 import logging
 import os
+import signal
 import socket
 import stat
 import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
@@ -43,7 +45,7 @@ def serve(settings: Settings) -> None:
         held.enter_context(lock(paths))
         keys = Keys(open_root_key(paths.root_key, settings.root_key))
         listener = held.enter_context(listen(settings))
-        server = uvicorn.Server(
+        server = _Server(
             uvicorn.Config(
                 build(settings, paths, keys),
                 loop="uvloop",
@@ -53,6 +55,7 @@ def serve(settings: Settings) -> None:
                 access_log=False,
                 log_level="warning",
                 server_header=False,
+                date_header=False,
                 timeout_graceful_shutdown=1,
             )
         )
@@ -76,7 +79,8 @@ def build(settings: Settings, paths: Paths, keys: Keys) -> Starlette:
         storage = Storage(paths.buckets, settings.host_paths(), paths.data, user)
         engines = {"local": LocalEngine(paths, settings, storage)}
         control = Control(store, engines, clusters)
-        jobs = Jobs(store, control, engines, clusters)
+        app.state.leaving = control.hub.close
+        jobs = Jobs(store, control, clusters)
         logs = Logs(jobs)
         app.router.routes += [
             *tia.routes(jobs, logs, keys, settings, storage, started, settings.no_auth, page),
@@ -98,6 +102,30 @@ def build(settings: Settings, paths: Paths, keys: Keys) -> Starlette:
 
     app.router.lifespan_context = lifespan
     return app
+
+
+class _Server(uvicorn.Server):
+    """Sleeps until it is told to stop, where uvicorn looks ten times a second, and then lets go of clients that wait."""
+
+    def __init__(self, configuration: uvicorn.Config) -> None:
+        super().__init__(configuration)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if not self.should_exit:
+            await self._told.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        self.config.app.state.leaving()  # type: ignore[union-attr]
+        self._told.set()
 
 
 def prepare_data(settings: Settings) -> Paths:

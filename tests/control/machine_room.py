@@ -3,7 +3,18 @@
 from collections.abc import Iterable
 
 from turnout.control.machine import SECOND, Machine
-from turnout.control.turn import Create, Delete, Input, Instruction, StartGang, Stop, StopGang, Tick, Told, Turn
+from turnout.control.turn import (
+    Create,
+    Delete,
+    Input,
+    Instruction,
+    StartGang,
+    Stop,
+    StopGang,
+    Tick,
+    Told,
+    Turn,
+)
 from turnout.errors import TurnoutError
 from turnout.job import (
     Attempt,
@@ -44,7 +55,9 @@ def gang(
 
 
 class Room:
-    def __init__(self, cpu: float = 4, memory: int = 16 * GIB, gpus: int = 0, stored: Iterable[LiveJob] = ()) -> None:
+    def __init__(
+        self, cpu: float = 4, memory: int = 16 * GIB, gpus: int = 0, stored: Iterable[LiveJob] = ()
+    ) -> None:
         self.machine = Machine(["local"], {"here": "local"})
         self.machine.load(stored)
         self.now = 1_000 * SECOND
@@ -77,7 +90,9 @@ class Room:
     def start(self, job: Job, *replicas: ReplicaName) -> Turn:
         """The engine reports that these, or all, have started."""
         names = replicas or tuple(self.machine.jobs[job.id].replicas)
-        return self.step(*(Told("local", Started(job.current, name, self.now, 100, "127.0.0.9")) for name in names))
+        return self.step(
+            *(Told("local", Started(job.current, name, self.now, 100, "127.0.0.9")) for name in names)
+        )
 
     def end(self, job: Job, name: ReplicaName = MASTER, code: int | None = 0, **more: object) -> Turn:
         cause = more.pop("cause", Cause.EXIT)
@@ -98,7 +113,9 @@ def started(turn: Turn) -> list[int]:
 
 
 def stopped(turn: Turn) -> list[str]:
-    return sorted(str(name) for one in turn.instructions if isinstance(one, StopGang) for name in one.replicas)
+    return sorted(
+        str(name) for one in turn.instructions if isinstance(one, StopGang) for name in one.replicas
+    )
 
 
 def kinds(turn: Turn) -> list[type[Instruction]]:

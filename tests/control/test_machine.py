@@ -76,7 +76,11 @@ class TestLife:
         [
             ({"code": 3}, Reason.PROGRAM_FAILED, "master-0 exited with code 3"),
             ({"code": None, "signal": 11}, Reason.KILLED, "master-0 was killed by SIGSEGV"),
-            ({"code": None, "signal": 9, "cause": Cause.OUT_OF_MEMORY}, Reason.OUT_OF_MEMORY, "ran out of memory"),
+            (
+                {"code": None, "signal": 9, "cause": Cause.OUT_OF_MEMORY},
+                Reason.OUT_OF_MEMORY,
+                "ran out of memory",
+            ),
             ({"code": None, "cause": Cause.TIME_LIMIT}, Reason.TIME_LIMIT, "time limit"),
             ({"code": 127, "cause": Cause.NOT_FOUND, "message": "no ls"}, Reason.PROGRAM_NOT_FOUND, "no ls"),
             ({"code": None, "cause": Cause.STAGING}, Reason.STAGING_FAILED, "files"),
@@ -338,7 +342,9 @@ class TestRecovery:
         room = ready()
         job = room.create(gang())
         before = LiveJob(job, Spec(room.machine.jobs[job.id].spec.roles), [])
-        fresh = Room(stored=[LiveJob(before.job, before.spec, list(room.machine.jobs[job.id].replicas.values()))])
+        fresh = Room(
+            stored=[LiveJob(before.job, before.spec, list(room.machine.jobs[job.id].replicas.values()))]
+        )
         fresh.machine.inherit(room.machine)
         assert fresh.machine.ready == {"local"}
         assert fresh.machine.jobs[job.id].replicas[MASTER].state is ReplicaState.WAITING

@@ -72,7 +72,9 @@ shares = st.builds(Share, st.integers(0, 8), st.integers(0, 8), st.integers(0, 4
 
 
 @given(need=shares, head=shares, room=shares)
-def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(need: Share, head: Share, room: Share) -> None:
+def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(
+    need: Share, head: Share, room: Share
+) -> None:
     """Whatever is freed later, the head starts no later than without the job that passed."""
     if head.fits(room) or not need.fits(room) or not may_pass(need, None, head, room, 0, None):
         return
@@ -82,7 +84,9 @@ def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(need: Share, 
 
 
 @given(need=shares, room=shares, releases=st.lists(st.builds(Release, st.floats(0, 100), shares), max_size=5))
-def test_a_reservation_is_the_first_time_that_is_certain(need: Share, room: Share, releases: list[Release]) -> None:
+def test_a_reservation_is_the_first_time_that_is_certain(
+    need: Share, room: Share, releases: list[Release]
+) -> None:
     at = reservation(need, room, releases)
     total = room
     for release in sorted(releases):
@@ -100,7 +104,9 @@ def test_a_reservation_is_the_first_time_that_is_certain(need: Share, room: Shar
 @settings(max_examples=60, deadline=None)
 @given(
     jobs=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)),
+        min_size=1,
+        max_size=12,
     ),
     data=st.data(),
 )

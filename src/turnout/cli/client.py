@@ -6,23 +6,19 @@ import hmac
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from turnout.errors import Invalid, Misconfigured, TurnoutError
 
 Document = dict[str, Any]
-T = TypeVar("T")
 
 ANSWER_SECONDS = 30
-LONG_POLL_SECONDS = 50
+SILENCE_SECONDS = 80
 PATIENCE_SECONDS = 60
 """How long a waiting command sits out a service that is being restarted."""
-NOT_YET = {
-    "started": {"queued", "preparing"},
-    "ended": {"queued", "preparing", "running", "stopping"},
-}
 IDLE_SECONDS = 2
 """A connection that rested longer is opened anew: the service closes idle ones."""
 
@@ -66,6 +62,7 @@ class Client:
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(url.netloc, timeout=ANSWER_SECONDS)
         self._used = time.monotonic()
+        weakref.finalize(self, self._connection.close)
 
     def call(self, action: str, fields: Document, region: str = "") -> Document:
         """One signed TI-A call: the content of its `Response`."""
@@ -78,16 +75,22 @@ class Client:
             raise self._rejection(answer["Error"].get("Code", ""), answer["Error"].get("Message", ""))
         return answer
 
-    def get(self, *path: str, timeout: float = ANSWER_SECONDS, **query: str) -> Document:
+    def get(self, *path: str, within: float = ANSWER_SECONDS, **query: str) -> Document:
         """One call of the native API: `get("jobs", "test-job", cluster="ap-beijing")`."""
-        return self._read(self._native(path, query, timeout))
+        return self._read(self._native(path, query, within))
 
-    def wait(self, job: str, until: str) -> Document:
-        """The job once it has `started` or `ended`. A restart of the service meanwhile does no harm."""
+    def wait(self, job: str, until: str, seconds: float = 50) -> Document:
+        """The job as soon as it has `started` or `ended`, or as it is when the time is up.
+
+        A service that is away meanwhile, as for a restart, is waited for too.
+        """
+        query = {"for": until, "timeout": str(seconds)}
+        broken = 0.0
         while True:
-            answer = _patiently(lambda: self._wait_once(job, until))
-            if answer["state"] not in NOT_YET[until]:
-                return answer
+            try:
+                return self.get("jobs", job, "wait", within=seconds + ANSWER_SECONDS, **query)
+            except Unreachable as error:
+                broken = _rest(error, broken)
 
     def follow(self, job: str) -> Iterator[list[Document]]:
         """The log's lines from its beginning to the job's end. A broken connection loses none and doubles none."""
@@ -99,19 +102,19 @@ class Client:
                         return
                     cursor, broken = event.id, 0.0
                     yield event.data
+                broken = 0.0
             except Unreachable as error:
                 broken = _rest(error, broken)
 
-    def _wait_once(self, job: str, until: str) -> Document:
-        query = {"for": until, "timeout": str(LONG_POLL_SECONDS)}
-        return self.get("jobs", job, "wait", timeout=LONG_POLL_SECONDS + ANSWER_SECONDS, **query)
-
     def _events(self, path: tuple[str, ...], query: dict[str, str]) -> Iterator[Event]:
-        response = self._native(path, query, LONG_POLL_SECONDS + ANSWER_SECONDS)
+        """Stops after a long silence, which a connection that is gone without a word looks like: just ask again."""
+        response = self._native(path, query, SILENCE_SECONDS)
         if response.status != 200:
             self._read(response)
         try:
             yield from _parsed(response)
+        except TimeoutError:
+            return
         except (OSError, http.client.HTTPException) as error:
             raise self._gone(error) from None
         finally:
@@ -213,15 +216,6 @@ def token(key: Key, expiry: int) -> str:
     id = base64.urlsafe_b64encode(key.id.encode()).decode().rstrip("=")
     proof = hmac.digest(key.secret.encode(), f"turnout-token:{key.id}:{expiry}".encode(), "sha256")
     return f"tk1.{id}.{expiry}.{proof.hex()}"
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    broken = 0.0
-    while True:
-        try:
-            return ask()
-        except Unreachable as error:
-            broken = _rest(error, broken)
 
 
 def _rest(error: Unreachable, broken: float) -> float:

@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from turnout.errors import Unsupported
+
 INDENT = "   "
 
 
@@ -56,10 +58,23 @@ def command(
     app: typer.Typer, name: str, examples: str = "", **settings: Any
 ) -> Callable[[Callable], Callable]:
     """Registers a function; its docstring becomes DESCRIPTION."""
-    epilog = textwrap.dedent(examples).strip()
     return app.command(
-        name, cls=Command, epilog=epilog, context_settings={"help_option_names": ["-h", "--help"]}, **settings
+        name,
+        cls=Command,
+        epilog=textwrap.dedent(examples).strip(),
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **settings,
     )
+
+
+def refusal(app: typer.Typer, name: str, message: str) -> None:
+    """A command that the original has and this one has not: whatever follows its name, it says so."""
+
+    def refuse(ctx: typer.Context) -> None:
+        raise Unsupported(message)
+
+    taking_anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, hidden=True, add_help_option=False, context_settings=taking_anything)(refuse)
 
 
 def render(command: TyperCommand | TyperGroup, ctx: Any) -> str:

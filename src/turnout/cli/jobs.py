@@ -35,8 +35,8 @@ MasterType = Annotated[
 ]
 WorkerType = Annotated[str, typer.Option("--wt", "--workertype", help="machine of each worker")]
 PsType = Annotated[str, typer.Option("--pt", "--pstype", help="machine of each parameter server")]
-WorkerCount = Annotated[int | None, typer.Option("-w", "--wcount", help="number of workers", min=0)]
-PsCount = Annotated[int | None, typer.Option("--ps", "--pscount", help="number of parameter servers", min=0)]
+WorkerCount = Annotated[int | None, typer.Option("-w", "--wcount", help="number of workers")]
+PsCount = Annotated[int | None, typer.Option("--ps", "--pscount", help="number of parameter servers")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="key=value", help="RuntimeConf; repeatable")
 ]

@@ -35,10 +35,8 @@ def lines(
 ) -> list[str]:
     cells = [[_one_line(cell) for cell in row] for row in (rows if no_header else [header, *rows])]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    padded = [GAP.join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in cells]
-    if width is not None:
-        padded = [line if len(line) <= width else line[: width - 1] + "…" for line in padded]
-    return [_coloured(line, row) for line, row in zip(padded, cells, strict=True)]
+    state = next((i for i, title in enumerate(header) if title in ("STATE", "STATUS")), None)
+    return [_line(row, widths, state, width) for row in cells]
 
 
 def coloured(word: str) -> str:
@@ -61,6 +59,13 @@ def _one_line(cell: str) -> str:
     return " ".join(cell.split())
 
 
-def _coloured(line: str, row: list[str]) -> str:
-    state = next((cell for cell in row[1:] if cell.lower() in COLOURS), "")
-    return line.replace(GAP + state, GAP + coloured(state), 1) if state else line
+def _line(row: list[str], widths: list[int], state: int | None, width: int | None) -> str:
+    padded = [cell.ljust(w) for cell, w in zip(row, widths, strict=True)]
+    line = GAP.join(padded).rstrip()
+    if width is not None and len(line) > width:
+        line = line[: width - 1] + "…"
+    if state is None:
+        return line
+    start = sum(widths[:state]) + state * len(GAP)
+    end = start + len(row[state])
+    return line[:start] + coloured(line[start:end]) + line[end:]

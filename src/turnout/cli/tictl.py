@@ -10,7 +10,7 @@ from turnout.cli import clusters, entry, help, jobs, logs, table
 from turnout.cli.client import Client, Document, Key
 from turnout.cli.login import Login, connect, drop, find_key, keep, stored
 from turnout.cli.options import Cluster, Endpoint, Form, NoHeader, NoTruncate, Output, Region
-from turnout.errors import Invalid, NotFound, Unsupported
+from turnout.errors import Invalid, NotFound
 
 VERSION = f"tictl version {__version__}+turnout"
 
@@ -90,20 +90,12 @@ app.add_typer(jobs.app, name="job")
 logs.add(app)
 
 
-def _not_built(words: str) -> None:
-    raise Unsupported(f"`tictl {words}` is not there: this service trains, serving models is not built yet")
-
-
-@help.command(app, "model", hidden=True, add_help_option=False)
-def model(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    _not_built("model")
-
-
-@help.command(app, "install", hidden=True, add_help_option=False)
-def install(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    raise Unsupported(
-        "`tictl install` is not needed: the service runs jobs itself, there is no agent to install"
-    )
+help.refusal(app, "model", "`tictl model` is not there: this service trains, serving models is not built yet")
+help.refusal(
+    app,
+    "install",
+    "`tictl install` is not needed: there is no agent to install, the service runs jobs itself",
+)
 
 
 def _key(client: Client, si: str, sk: str, before: Login) -> Key:

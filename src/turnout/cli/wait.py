@@ -4,22 +4,29 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
 from turnout.cli import table
 from turnout.cli.client import Client, Document
 
 Say = Callable[[str], None]
 
+NOT_STARTED = {"queued", "preparing"}
+NOT_ENDED = {"running", "stopping"}
+
 
 def until_the_end(client: Client, job: Document, quiet: bool = False) -> Document:
     """`job` is the one that DescribeJob gave. `quiet` keeps stdout for something else."""
-    name, since = job["Name"], time.monotonic()
+    name, id, since = job["Name"], job["Id"], time.monotonic()
     with _progress(quiet) as say:
-        say(f"{name}: waiting to start")
-        view = client.wait(job["Id"], "started")
-        if view["ended"] is None:
+        view, why = client.wait(id, "started", 0), ""
+        while view["state"] in NOT_STARTED:
+            say(f"{name}: {view['state']}{why}")
+            view = client.wait(id, "started", 10 if why else 1)
+            why = f", {_why(client, id)}" if view["state"] in NOT_STARTED else ""
+        while view["state"] in NOT_ENDED:
             say(f"{name}: {view['state']}, {_members(view)}")
-            view = client.wait(job["Id"], "ended")
+            view = client.wait(id, "ended")
     _conclude(name, view, time.monotonic() - since, quiet)
     return view
 
@@ -36,7 +43,7 @@ def duration(seconds: float) -> str:
 def _progress(quiet: bool) -> Iterator[Say]:
     stream = sys.stderr if quiet else sys.stdout
     if not stream.isatty():
-        yield lambda text: print(text, file=stream, flush=True)
+        yield _news(stream)
         return
     from rich.console import Console  # only on a terminal: it costs 20 ms
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -45,6 +52,22 @@ def _progress(quiet: bool) -> Iterator[Say]:
     with Progress(*columns, console=Console(file=stream), transient=True) as progress:
         line = progress.add_task("")
         yield lambda text: progress.update(line, description=text)
+
+
+def _news(stream: TextIO) -> Say:
+    last = ""
+
+    def say(text: str) -> None:
+        nonlocal last
+        if text != last:
+            print(text, file=stream, flush=True)
+        last = text
+
+    return say
+
+
+def _why(client: Client, id: str) -> str:
+    return " ".join(client.get("jobs", id, "explain")["why"])
 
 
 def _members(view: Document) -> str:

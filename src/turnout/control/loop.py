@@ -7,7 +7,7 @@ it but an input or the one timer that the machine asked for.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 
 from turnout.chaos import point
@@ -31,7 +31,7 @@ from turnout.control.turn import (
 )
 from turnout.engines import Engine, Refused, Unreachable
 from turnout.errors import TimedOut, TurnoutError
-from turnout.job import Cause, Ended, IdMaker, Job, Launch, NewJob
+from turnout.job import Attempt, Cause, Ended, IdMaker, Job, Launch, NewJob, ReplicaLog, ReplicaName
 from turnout.store import Store, StoreError
 
 log = logging.getLogger(__name__)
@@ -111,8 +111,21 @@ class Control:
     def ready(self) -> bool:
         return self._machine.ready >= set(self._engines)
 
-    def gpus(self, cluster: str) -> int:
-        return self._machine.pools[self._clusters[cluster]].total.gpus
+    # What the engines know.
+
+    def runtime(self, cluster: str, name: str) -> str:
+        """See Engine.runtime."""
+        return self._engine(cluster).runtime(name)
+
+    def log(self, job: Job, attempt: int, replica: ReplicaName) -> ReplicaLog:
+        return self._engine(job.cluster).log(Attempt(job.id, attempt), replica)
+
+    def follow(self, job: Job) -> AsyncIterator[None]:
+        """Yields whenever a log of the job's current attempt may have grown."""
+        return self._engine(job.cluster).follow(job.current)
+
+    def _engine(self, cluster: str) -> Engine:
+        return self._engines[self._machine.engine_of(cluster)]
 
     # The loop
 
@@ -154,7 +167,8 @@ class Control:
             point("control.committed")
         for instruction in turn.instructions:
             await self._carry_out(instruction)
-        point("control.acted")
+        if turn.batch:
+            point("control.acted")
         self._answer(turn, waiting)
         for job in turn.ended:
             self.ends[str(job.reason)] = self.ends.get(str(job.reason), 0) + 1

@@ -71,7 +71,7 @@ class Machine:
     def load(self, stored: Iterable[LiveJob]) -> None:
         """Take up the jobs that the store says are live. Their engines tell the rest."""
         for row in stored:
-            live = Live(row.job, row.spec, self._engine_of(row.job.cluster))
+            live = Live(row.job, row.spec, self.engine_of(row.job.cluster))
             live.replicas = {replica.name: replica for replica in row.replicas}
             live.verdict = judged_before(row.job)
             self._admit(live)
@@ -128,7 +128,7 @@ class Machine:
             raise AlreadyExists(
                 f"a job named {new.name} exists already: delete it first, or take another name"
             )
-        engine = self._engine_of(new.cluster)
+        engine = self.engine_of(new.cluster)
         wanted, there = new.spec.share.gpus, self.pools[engine].total.gpus
         if engine in self.ready and wanted > there:
             raise Unavailable(
@@ -357,7 +357,7 @@ class Machine:
     def _remove(self, job: Job) -> None:
         attempts = tuple(Attempt(job.id, number) for number in range(1, job.attempt + 1))
         if attempts:
-            self._turn.instructions.append(Remove(self._engine_of(job.cluster), attempts))
+            self._turn.instructions.append(Remove(self.engine_of(job.cluster), attempts))
 
     # The queue
 
@@ -418,7 +418,7 @@ class Machine:
 
     # Book-keeping
 
-    def _engine_of(self, cluster: str) -> str:
+    def engine_of(self, cluster: str) -> str:
         """A cluster that has gone from the settings leaves its jobs to the first engine."""
         return self._clusters.get(cluster) or next(iter(self.pools))
 

@@ -6,6 +6,8 @@ Pure: no I/O, no clock, no database, nothing of ours imported.
 from turnout.job.events import Event, EventKind
 from turnout.job.ids import IdMaker, from_uuid, to_uuid
 from turnout.job.launch import Attempt, Gang, Launch, Peer, ReplicaName
+from turnout.job.log import Mark, ReplicaLog
+from turnout.job.names import host_name
 from turnout.job.query import All, Any, Compare, Not, Page, Query
 from turnout.job.record import Job, NewJob, Replica
 from turnout.job.report import Capacity, Cause, Ended, Node, Report, Started, Synced, Trimmed
@@ -29,6 +31,7 @@ __all__ = [
     "IdMaker",
     "Job",
     "Launch",
+    "Mark",
     "Mount",
     "NewJob",
     "Node",
@@ -40,6 +43,7 @@ __all__ = [
     "Query",
     "Reason",
     "Replica",
+    "ReplicaLog",
     "ReplicaName",
     "ReplicaState",
     "Report",
@@ -52,5 +56,6 @@ __all__ = [
     "Trimmed",
     "WhenLeadSucceeds",
     "from_uuid",
+    "host_name",
     "to_uuid",
 ]

@@ -1,14 +1,13 @@
 """Create, read, stop and delete jobs, on behalf of somebody."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import msgspec
 
 from turnout.control import Control, Explanation
-from turnout.engines import Engine
 from turnout.errors import Invalid, NotFound
 from turnout.job import (
     All,
@@ -19,6 +18,8 @@ from turnout.job import (
     Page,
     Query,
     Replica,
+    ReplicaLog,
+    ReplicaName,
     Spec,
     State,
     from_uuid,
@@ -41,20 +42,13 @@ class JobView(NamedTuple):
 
 
 class Jobs:
-    def __init__(
-        self, store: Store, control: Control, engines: Mapping[str, Engine], clusters: dict[str, str]
-    ) -> None:
+    def __init__(self, store: Store, control: Control, clusters: Collection[str]) -> None:
         self._store = store
         self._control = control
-        self._engines = engines
-        self._clusters = clusters
+        self._clusters = frozenset(clusters)
 
     def clusters(self) -> frozenset[str]:
-        return frozenset(self._clusters)
-
-    def engine(self, cluster: str) -> Engine:
-        """A cluster that has gone from the settings leaves its jobs to the first engine."""
-        return self._engines[self._clusters.get(cluster) or next(iter(self._engines))]
+        return self._clusters
 
     async def create(self, caller: Caller, new: NewJob) -> Job:
         """On disk when it returns."""
@@ -134,6 +128,13 @@ class Jobs:
         """See Hub.watch."""
         return self._control.hub.watch(job_id)
 
+    def log(self, job: Job, attempt: int, replica: ReplicaName) -> ReplicaLog:
+        return self._control.log(job, attempt, replica)
+
+    def follow(self, job: Job) -> AsyncIterator[None]:
+        """Yields whenever a log of the job's current attempt may have grown."""
+        return self._control.follow(job)
+
     def closing(self) -> bool:
         return self._control.hub.closed
 
@@ -155,10 +156,9 @@ class Jobs:
 
     def _runtime_notes(self, new: NewJob) -> tuple[str, ...]:
         """Say once for each runtime what was asked for and what runs instead."""
-        engine = self.engine(new.cluster)
         programs = {role.program.runtime: role.program for role in new.spec.roles if role.program.wants}
         return tuple(
-            f"{name} asks for {program.wants}; here it runs on {engine.runtime(name)}"
+            f"{name} asks for {program.wants}; here it runs on {self._control.runtime(new.cluster, name)}"
             for name, program in programs.items()
         )
 

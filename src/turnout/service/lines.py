@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from turnout.engines import Mark, ReplicaLog
+from turnout.job import Mark, ReplicaLog
 
 _CHUNK = 1 << 16
 _LONGEST = 1 << 20

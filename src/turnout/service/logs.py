@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.errors import Invalid
-from turnout.job import Attempt, ReplicaName
+from turnout.job import Attempt, Job, ReplicaName
 from turnout.service.jobs import Caller, Jobs, JobView
 from turnout.service.lines import Stream
 
@@ -49,12 +49,11 @@ class Logs:
 
     async def follow(self, caller: Caller, view: JobView, cursor: str = "") -> AsyncIterator[LogPage]:
         """Pages as they come, until the job has ended and all of it has been given."""
-        engine = self._jobs.engine(view.job.cluster)
         job_id = view.job.id
         grown = asyncio.Event()
 
-        async def watch_logs(attempt: Attempt) -> None:
-            async for _ in engine.follow(attempt):
+        async def watch_logs(job: Job) -> None:
+            async for _ in self._jobs.follow(job):
                 grown.set()
 
         with self._jobs.watch(job_id) as changed:
@@ -66,7 +65,7 @@ class Logs:
                     grown.clear()
                     view = await self._jobs.by_id(caller, job_id)
                     if view.job.attempt and view.job.current != watched:
-                        watcher = _replace(watcher, watch_logs(view.job.current))
+                        watcher = _replace(watcher, watch_logs(view.job))
                         watched = view.job.current
                     page = await self.query(view, limit=_BATCH, cursor=cursor)
                     cursor = page.cursor
@@ -106,7 +105,7 @@ class Logs:
         current = attempt == view.job.attempt
         # The replicas of an earlier attempt have all ended, at a time that its marks tell well enough.
         ended = replica.ended if current else 0
-        log = self._jobs.engine(view.job.cluster).log(Attempt(view.job.id, attempt), replica.name)
+        log = self._jobs.log(view.job, attempt, replica.name)
         key = f"{attempt}.{index}.{stream}"
         for raw in Stream(log, stream, ended).lines(offsets.get(key, 0), start):
             text = raw.text.removesuffix(b"\r").decode("utf-8", "replace")

@@ -48,7 +48,7 @@ class Statements:
         self.replicas = (
             f"SELECT {names(REPLICA)} FROM replicas WHERE {_equal(('job', 'attempt'), mark)} ORDER BY rank"
         )
-        self.events = f"SELECT {names(EVENT)} FROM events WHERE job = {mark} ORDER BY number"
+        self.events = f"SELECT {names(EVENT)} FROM events WHERE job = {mark} ORDER BY number LIMIT {mark}"
         self.finished = f"SELECT state, ended, deleted FROM jobs WHERE id = {mark}"
         self.live_jobs = (
             f"SELECT {names(JOB, 'jobs.')}, spec FROM jobs JOIN documents ON documents.job = jobs.id"

@@ -118,7 +118,9 @@ class Store:
 
     async def events(self, job_id: int) -> list[Event]:
         """In the order in which they happened."""
-        found = await self._driver.read(self._sql.events, (job_id,))
+        found = await self._driver.read(self._sql.events, (job_id, NEAR_ROWS + 1), near=True)
+        if len(found) > NEAR_ROWS:
+            found = await self._driver.read(self._sql.events, (job_id, ALL))
         return [rows.event_of(row) for row in found]
 
     async def finished_attempts(self, attempts: list[Attempt], before: int) -> list[Attempt]:
@@ -154,7 +156,8 @@ class Store:
 
 
 NEAR_ROWS = 100
-"""A page this small is read at once."""
+"""So few are read at once."""
+ALL = (1 << 63) - 1
 
 
 def _first(found: list[list[rows.Row]]) -> Job | None:

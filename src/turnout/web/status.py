@@ -13,7 +13,7 @@ from turnout.service import Jobs
 _STARTED = time.time()
 
 
-def page(request: Request) -> Response:
+async def page(request: Request) -> Response:
     text = resources.files("turnout.web").joinpath("welcome.html").read_text()
     filled = text.replace("{{version}}", __version__).replace("{{endpoint}}", f"http://{_host(request)}")
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}

@@ -13,9 +13,9 @@ from turnout import errors
 from turnout.access import Keys, check_token
 from turnout.config import SHARED_CLUSTERS, Settings
 from turnout.dialects.native import errors as answers
-from turnout.dialects.native.wire import LineDocument, explain_document, job_document
+from turnout.dialects.native.wire import explain_document, job_document, line_document
 from turnout.job import Job, State
-from turnout.service import Caller, Jobs, JobView, Line, Logs
+from turnout.service import Caller, Jobs, JobView, LogPage, Logs
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -98,14 +98,14 @@ class _Calls:
     async def _stream(self, caller: Caller, view: JobView, cursor: str, follow: bool) -> AsyncIterator[bytes]:
         if follow:
             async for page in self._logs.follow(caller, view, cursor):
-                yield _event(page.cursor, page.lines)
+                yield _event(view.job, page)
         else:
             over = False
             while not over:
                 page = await self._logs.query(view, limit=500, cursor=cursor)
                 cursor, over = page.cursor, page.over
                 if page.lines:
-                    yield _event(cursor, page.lines)
+                    yield _event(view.job, page)
         if not self._jobs.closing():
             last = await self._jobs.by_id(caller, view.job.id)
             yield b"event: end\ndata: " + msgspec.json.encode(job_document(last.job, last.replicas)) + b"\n\n"
@@ -133,10 +133,10 @@ def _seconds(text: str) -> float:
     return min(float(text), _LONGEST_WAIT)
 
 
-def _event(cursor: str, lines: list[Line]) -> bytes:
+def _event(job: Job, page: LogPage) -> bytes:
     """One event for a batch of lines: whoever has its id has all of them."""
-    documents = [LineDocument(x.at, str(x.replica), ("stdout", "stderr")[x.stream], x.text) for x in lines]
-    return b"id: " + cursor.encode() + b"\ndata: " + msgspec.json.encode(documents) + b"\n\n"
+    lines = msgspec.json.encode([line_document(job, line) for line in page.lines])
+    return b"id: " + page.cursor.encode() + b"\ndata: " + lines + b"\n\n"
 
 
 def _job(view: JobView) -> Response:

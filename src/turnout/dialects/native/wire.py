@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from turnout.control import Explanation
-from turnout.job import Event, Job, Replica, to_uuid
+from turnout.job import Event, Job, Replica, host_name, to_uuid
+from turnout.service import Explanation, Line
 
 
 class ReplicaDocument(msgspec.Struct):
@@ -59,8 +59,14 @@ class ExplainDocument(JobDocument):
 class LineDocument(msgspec.Struct):
     at: int
     replica: str
+    pod: str
     stream: str
     text: str
+
+
+def line_document(job: Job, line: Line) -> LineDocument:
+    pod = host_name(job.id, job.name, line.replica)
+    return LineDocument(line.at, str(line.replica), pod, ("stdout", "stderr")[line.stream], line.text)
 
 
 def job_document(job: Job, replicas: tuple[Replica, ...]) -> JobDocument:

@@ -1,19 +1,24 @@
 """What each action does, from its request to its answer."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from turnout.config import Settings
 from turnout.dialects.tia import answer, translate, wire
-from turnout.errors import Invalid, NotFound
+from turnout.errors import Invalid, NotFound, TimedOut
 from turnout.service import Caller, Jobs, JobView, Logs
 
 ALIASES = {"ListJob": "ListJobs", "QueryLog": "QueryLogs", "ListModel": "ListModels"}
 """The singular names that the first pages of the documentation had."""
 
+ANSWER_SECONDS = 10
+"""For reading; control has a limit of its own for what changes a job."""
+
+Found = TypeVar("Found")
 Handler = Callable[[Caller, Any, str], Awaitable[wire.Answer]]
 
 
@@ -61,7 +66,7 @@ class Actions:
 
     async def list_jobs(self, caller: Caller, request: wire.ListJobs, request_id: str) -> wire.JobsAnswer:
         self._check_cluster(request.cluster)
-        views = await self._jobs.find(caller, *translate.list_query(request))
+        views = await _in_time(self._jobs.find(caller, *translate.list_query(request)))
         return wire.JobsAnswer(request_id, [answer.described(view) for view in views])
 
     async def delete_job(self, caller: Caller, request: wire.DeleteJob, request_id: str) -> wire.Answer:
@@ -72,10 +77,11 @@ class Actions:
     async def query_logs(self, caller: Caller, request: wire.QueryLogs, request_id: str) -> wire.LogsAnswer:
         wanted = translate.log_range(request)
         view = await self._find(caller, request.cluster, request.job_name)
+        reading = self._logs.query(
+            view, start=wanted.start, end=wanted.end, limit=wanted.limit, cursor=wanted.cursor
+        )
         try:
-            page = await self._logs.query(
-                view, start=wanted.start, end=wanted.end, limit=wanted.limit, cursor=wanted.cursor
-            )
+            page = await _in_time(reading)
         except Invalid as error:
             raise Invalid(f"Context: {error.message}.", field="Context") from None
         context = translate.context(wanted.given + len(page.lines), page.cursor)
@@ -83,9 +89,19 @@ class Actions:
 
     async def _find(self, caller: Caller, cluster: str, name: str) -> JobView:
         self._check_cluster(cluster)
-        return await self._jobs.by_handle(caller, translate.scope(cluster), name)
+        return await _in_time(self._jobs.by_handle(caller, translate.scope(cluster), name))
 
     def _check_cluster(self, cluster: str) -> None:
         if cluster not in self._clusters:
             known = ", ".join(sorted(self._clusters))
             raise NotFound(f"There is no cluster {cluster!r}; there are {known}.", field="Cluster")
+
+
+async def _in_time(reading: Awaitable[Found]) -> Found:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await reading
+    except TimeoutError:
+        raise TimedOut(
+            f"There was no answer from the store or the engine within {ANSWER_SECONDS} s."
+        ) from None

@@ -50,8 +50,9 @@ def explain(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> Inval
     if match := _MISSING.fullmatch(text):
         return missing(match[1])
     if match := _WRONG.fullmatch(text):
-        return Invalid(f"{match[2]}: {match[1]}.", field=match[2])
-    return Invalid(f"The parameters are not valid: {text}.")
+        wrong = match[1].replace("Expected ", "expected ").replace(" | null", "")
+        return Invalid(f"{match[2]}: {wrong}.", field=match[2])
+    return Invalid("The body must be one JSON object with the action's parameters.")
 
 
 def _names(kind: type[Any]) -> list[str]:

@@ -87,5 +87,5 @@ def missing(field: str) -> errors.Invalid:
 
 
 def unknown(field: str, hint: str = "") -> errors.Invalid:
-    message = f"The parameter {field!r} is not known to this action{hint}."
+    message = f"The parameter {field!r} is not known to this action{hint or '.'}"
     return errors.Invalid(message, field=field, code=UNKNOWN_PARAMETER)

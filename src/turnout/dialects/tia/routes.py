@@ -3,7 +3,6 @@
 Spoken to ASGI directly: every call comes through here, and a request object would cost as much as all the rest.
 """
 
-import asyncio
 import logging
 import time
 import uuid
@@ -21,7 +20,7 @@ from turnout.config import Settings
 from turnout.dialects.tia import errors, flat, sign, wire
 from turnout.dialects.tia.actions import ALIASES, Actions
 from turnout.dialects.tia.decode import from_pairs, json_decoder
-from turnout.errors import Invalid, NotFound, TimedOut, TooLarge, TurnoutError, Unauthenticated, Unsupported
+from turnout.errors import Invalid, NotFound, TooLarge, TurnoutError, Unauthenticated, Unsupported
 from turnout.service import Caller, Jobs, Logs
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,6 @@ VERSION = "2018-02-26"
 GET_LIMIT = 32 << 10
 FORM_LIMIT = 1 << 20
 JSON_LIMIT = 10 << 20
-ANSWER_SECONDS = 10
 
 NOT_BUILT = frozenset({"CreateModel", "DescribeModel", "ListModels", "DeleteModel", "InstallAgent"})
 
@@ -70,11 +68,11 @@ class _Call(NamedTuple):
     """The parameters of a query string or form; None for a JSON body."""
 
     def common(self, header: bytes, name: str) -> str:
-        """A parameter that v3 sends as a header and v1 among the others."""
-        value = self.headers.get(header)
-        if value is not None:
-            return value.decode("latin-1").strip()
-        return next((value for key, value in self.pairs or () if key == name), "")
+        """A parameter that v1 sends among the others, where it is signed, and v3 as a header."""
+        for key, value in self.pairs or ():
+            if key == name:
+                return value
+        return self.headers.get(header, b"").decode("latin-1").strip()
 
 
 class Endpoint:
@@ -115,11 +113,7 @@ class Endpoint:
             request: Any = (
                 self._decoders[action](call.body) if call.pairs is None else from_pairs(call.pairs, kind)
             )
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await handler(caller, request, request_id)
-        except TimeoutError:
-            error = TimedOut(f"There was no answer from the store or the engine within {ANSWER_SECONDS} s.")
-            return _failed(error, action, request_id)
+            return await handler(caller, request, request_id)
         except TurnoutError as error:
             return _failed(error, action, request_id)
         except Exception:  # clients understand nothing but a proper answer; the log has the traceback

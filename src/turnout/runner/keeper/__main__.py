@@ -2,16 +2,15 @@
 
 import ctypes
 import fcntl
-import json
 import os
 import resource
 import signal
 import socket
-import sys
 
 from . import cgroups
-from .loop import Keeper
+from .keep import Keeper
 from .point import prepare
+from .recovery import recover
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -38,9 +37,5 @@ def main(argv: list[str]) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     keeper = Keeper(directory, attempts, socket.socket(fileno=listener), slots, soft)
-    keeper.recover()
+    recover(keeper)
     keeper.run()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

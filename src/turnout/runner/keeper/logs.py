@@ -68,7 +68,7 @@ class Log:
     def __init__(self, directory: str, limit: int) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._directory = directory
-        self._limit = max(limit, 2 * _HEAD)
+        self.limit = max(limit, 2 * _HEAD)
         self.streams = (
             os.open(directory + "/stdout", flags, 0o640),
             os.open(directory + "/stderr", flags, 0o640),
@@ -77,8 +77,6 @@ class Log:
         self._at = 0
         self._sizes = (0, 0)
         self._kept_from = [0, 0]
-        self.watch = -1
-        self.trimmed = False
 
     def resume(self) -> None:
         """After a restart of the keeper: go on where the index ends."""
@@ -107,9 +105,9 @@ class Log:
         """Beyond the limit only the first MiB and the last half of the limit are kept. Whether it had to."""
         cut = False
         for stream, size in enumerate(self._sizes):
-            if size - self._kept_from[stream] <= self._limit - _HEAD:
+            if size - self._kept_from[stream] <= self.limit - _HEAD:
                 continue
-            tail = (size - max(self._limit // 2, 1 << 16)) & ~0xFFF
+            tail = (size - max(self.limit // 2, 1 << 16)) & ~0xFFF
             if tail > _HEAD and self._punch(stream, tail):
                 cut = True
             self._kept_from[stream] = max(tail, 0)

@@ -60,6 +60,15 @@ def marked() -> dict[str, list[int]]:
     return {name: [pid for _, pid in sorted(pids)] for name, pids in found.items()}
 
 
+def alive(pid: int) -> bool:
+    """A zombie is not."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read(1024).rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
 def children(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 from .cgroups import Slot
@@ -117,7 +118,9 @@ def _find(program: str, path: str) -> str:
         if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
             return candidate
         denied = denied or os.path.isfile(candidate)
-    raise OSError(errno.EACCES if denied else errno.ENOENT, os.strerror(errno.EACCES if denied else errno.ENOENT))
+    raise OSError(
+        errno.EACCES if denied else errno.ENOENT, os.strerror(errno.EACCES if denied else errno.ENOENT)
+    )
 
 
 def _why(error: OSError) -> str:
@@ -127,5 +130,11 @@ def _why(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def _limited(plan: Plan, slot: Slot | None, open_files: int):  # noqa: ANN202
-    yield
+def _limited(plan: Plan, slot: Slot | None, open_files: int) -> Iterator[None]:
+    """The child gets what we are limited to at that moment."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

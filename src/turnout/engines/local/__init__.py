@@ -1,0 +1,210 @@
+"""The default engine: processes on this machine, in a sandbox where there is one, under a keeper of their own."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+from turnout import chaos
+from turnout.config import Settings
+from turnout.engines import Refused, Unreachable
+from turnout.engines.local.leases import Leases
+from turnout.engines.local.link import Link, Said
+from turnout.engines.local.log import FileLog
+from turnout.engines.local.machine import Machine
+from turnout.errors import TurnoutError
+from turnout.job import (
+    Attempt,
+    Capacity,
+    Cause,
+    Ended,
+    Launch,
+    ReplicaName,
+    Report,
+    Started,
+    Synced,
+    Trimmed,
+)
+from turnout.paths import Paths
+from turnout.runner.plan import Bind, Impossible, plan_gang
+
+_log = logging.getLogger(__name__)
+
+_PAUSE = 1.0
+
+
+class BoundMount(Protocol):
+    @property
+    def path(self) -> Path: ...
+    @property
+    def read_only(self) -> bool: ...
+
+
+class Storage(Protocol):
+    """What the engine needs of the storage room: a directory on this machine for a mount's source."""
+
+    def bind(self, source: str, project: str, read_only: bool) -> BoundMount: ...
+
+
+class LocalEngine:
+    places = True
+
+    def __init__(self, paths: Paths, settings: Settings, storage: Storage) -> None:
+        self._paths = paths
+        self._settings = settings
+        self._storage = storage
+        self._leases = Leases()
+        self._reports: asyncio.Queue[Report] = asyncio.Queue()
+        self._held: set[Attempt] = set()
+        self._followers: dict[Attempt, set[asyncio.Event]] = {}
+        self._redial: asyncio.Task[None] | None = None
+        self._up = asyncio.Event()
+
+    async def open(self) -> None:
+        self._machine = await asyncio.to_thread(Machine.prepare, self._paths, self._settings)
+        self._link = Link(self._paths, self._machine.account, self._heard, self._lost)
+        self._reports.put_nowait(Capacity((self._machine.node,)))
+        await self._connect()
+
+    async def close(self) -> None:
+        if self._redial:
+            self._redial.cancel()
+        self._link.close()
+
+    async def reports(self) -> AsyncIterator[Report]:
+        while True:
+            yield await self._reports.get()
+
+    def runtime(self, name: str) -> str:
+        return self._machine.describe(name)
+
+    async def start(self, launch: Launch) -> None:
+        machine = self._machine
+        try:
+            binds = [self._bind(launch, number) for number in range(len(launch.spec.mounts))]
+            gang = self._leases.lease(launch)
+            runtimes = {role.program.runtime: machine.runtime(role.program.runtime) for role in launch.spec.roles}
+            directory = self._paths.attempts / str(launch.attempt)
+            plan = plan_gang(launch, gang, runtimes, binds, machine.layout, directory)
+        except (Impossible, TurnoutError) as error:
+            self._leases.release(launch.attempt)
+            raise Refused(str(error)) from error
+        if not self._link.connected:
+            await self._up.wait()
+        self._link.send(plan)
+        chaos.point("engine.sent")
+
+    async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
+        await self._tell({"t": "stop", "a": str(attempt), "names": [str(name) for name in replicas], "grace": grace})
+
+    async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
+        self._leases.release(attempt)
+        self._held.discard(attempt)
+        await self._tell({"t": "forget", "a": str(attempt), "keep": keep_workspace})
+
+    async def remove(self, attempts: list[Attempt]) -> None:
+        await asyncio.to_thread(self._remove, attempts)
+
+    async def stored(self) -> list[Attempt]:
+        return await asyncio.to_thread(self._stored)
+
+    def log(self, attempt: Attempt, replica: ReplicaName) -> FileLog:
+        return FileLog(self._paths.replica(attempt, replica))
+
+    async def follow(self, attempt: Attempt) -> AsyncIterator[None]:
+        event = asyncio.Event()
+        followers = self._followers.setdefault(attempt, set())
+        followers.add(event)
+        try:
+            if len(followers) == 1:
+                await self._tell({"t": "follow", "a": str(attempt), "on": True})
+            # What was written before the keeper heard of it is not told: let the caller look once.
+            event.set()
+            while True:
+                await event.wait()
+                event.clear()
+                yield
+        finally:
+            followers.discard(event)
+            if not followers and self._followers.pop(attempt, None) is not None:
+                with contextlib.suppress(Unreachable):
+                    self._link.send({"t": "follow", "a": str(attempt), "on": False})
+
+    async def _tell(self, message: object) -> None:
+        if not self._link.connected:
+            await self._up.wait()
+        self._link.send(message)
+
+    def _bind(self, launch: Launch, number: int) -> Bind:
+        mount = launch.spec.mounts[number]
+        bound = self._storage.bind(mount.source, launch.project, mount.read_only)
+        return Bind(str(bound.path), mount.target, bound.read_only)
+
+    # What the keeper says.
+
+    def _heard(self, said: Said) -> None:
+        put = self._reports.put_nowait
+        if said.started:
+            attempt, name, pid, _, at, _ = said.started
+            key = Attempt.parse(attempt)
+            replica = ReplicaName.parse(name)
+            self._held.add(key)
+            put(Started(key, replica, at, pid, self._leases.address(key, name)))
+        elif said.ended:
+            attempt, name, at, cause, code, number, message = said.ended
+            key = Attempt.parse(attempt)
+            self._held.add(key)
+            put(Ended(key, ReplicaName.parse(name), at, Cause(cause), code, number, message))
+            self._wake(key)
+        elif said.grew:
+            self._wake(Attempt.parse(said.grew))
+        elif said.claim:
+            key = Attempt.parse(said.claim.a)
+            self._held.add(key)
+            self._leases.restore(key, said.claim.note)
+        elif said.trimmed:
+            attempt, name, at, message = said.trimmed
+            put(Trimmed(Attempt.parse(attempt), ReplicaName.parse(name), at, message))
+        elif said.hello:
+            self._held.clear()
+        elif said.synced:
+            put(Synced(frozenset(self._held)))
+            self._up.set()
+
+    def _wake(self, attempt: Attempt) -> None:
+        for event in self._followers.get(attempt, ()):
+            event.set()
+
+    def _lost(self) -> None:
+        """The keeper never goes while we are connected, unless it is killed: start it again at once."""
+        _log.warning("the keeper was lost and is started again")
+        self._up.clear()
+        self._redial = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                await self._link.connect()
+                break
+            except (Unreachable, OSError) as error:
+                _log.error("the keeper cannot be reached: %s", error)
+                await asyncio.sleep(_PAUSE)
+        for attempt in self._followers:
+            self._link.send({"t": "follow", "a": str(attempt), "on": True})
+
+    # What is on disk.
+
+    def _remove(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            shutil.rmtree(self._paths.attempts / str(attempt), ignore_errors=True)
+
+    def _stored(self) -> list[Attempt]:
+        found: list[Attempt] = []
+        for name in os.listdir(self._paths.attempts):
+            with contextlib.suppress(ValueError):
+                found.append(Attempt.parse(name))
+        return found

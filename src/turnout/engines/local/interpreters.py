@@ -1,0 +1,1 @@
+"""Which Python a runtime means on this machine, and the program names that lead to it."""

@@ -1,0 +1,212 @@
+"""The line to the keeper: finds it or starts it, sends to it, and hands on what it says."""
+
+import asyncio
+import contextlib
+import fcntl
+import zlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from turnout import chaos
+from turnout.engines import Unreachable
+from turnout.errors import Misconfigured
+from turnout.paths import Paths
+
+VERSION = 1
+
+_RUNNER = Path(__file__).parents[2] / "runner"
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.__main__ import main; main(sys.argv[2:])"
+
+
+class Hello(msgspec.Struct):
+    version: int
+    pid: int
+    limits: str
+
+
+class Claim(msgspec.Struct):
+    a: str
+    note: dict[str, tuple[str, tuple[int, ...]]]
+
+
+class Said(msgspec.Struct):
+    """One line from the keeper: exactly one of the fields is there."""
+
+    hello: Hello | None = None
+    claim: Claim | None = None
+    started: tuple[str, str, int, int, int, int] | None = None
+    ended: tuple[str, str, int, str, int | None, int | None, str] | None = None
+    trimmed: tuple[str, str, int, str] | None = None
+    grew: str | None = None
+    synced: bool = False
+
+
+class Account(NamedTuple):
+    """Whom the keeper runs as; uid -1: as the service itself."""
+
+    name: str
+    uid: int = -1
+    gid: int = -1
+
+
+class Link:
+    """`heard` is called for each line; `lost` when the keeper is gone, after which `connect` may be called again."""
+
+    def __init__(
+        self, paths: Paths, account: Account, heard: Callable[[Said], None], lost: Callable[[], None]
+    ) -> None:
+        self._paths = paths
+        self._account = account
+        self._heard = heard
+        self._lost = lost
+        self._socket: socket.socket | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._decoder = msgspec.json.Decoder(Said)
+        self._in = b""
+        self._out = bytearray()
+
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
+    async def connect(self) -> None:
+        """To the keeper that is there, or to a new one."""
+        connection = self._dial() or await asyncio.to_thread(self._start)
+        connection.setblocking(False)
+        self._socket, self._in = connection, b""
+        self._out.clear()
+        asyncio.get_running_loop().add_reader(connection, self._receive)
+        self.send({"t": "hello", "version": VERSION})
+
+    def send(self, message: object) -> None:
+        """At once, as far as the socket takes it: the caller's next line runs when the keeper can already read it."""
+        if self._socket is None:
+            raise Unreachable("the keeper is being started again")
+        data = msgspec.json.encode(message) + b"\n"
+        if not self._out:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._drop()
+                raise Unreachable("the keeper went away") from None
+            if sent == len(data):
+                return
+            data = data[sent:]
+            asyncio.get_running_loop().add_writer(self._socket, self._send_rest)
+        self._out += data
+
+    def close(self) -> None:
+        if self._socket is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._socket)
+            loop.remove_writer(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _dial(self) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            with self._short_path() as path:
+                connection.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            return None
+        return connection
+
+    def _start(self) -> socket.socket:
+        """The lock and the listening socket are made here and handed down: whoever holds the lock may be dialled."""
+        lock = os.open(self._paths.keeper / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Waits for a keeper that is just going.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener:
+                with self._short_path() as path:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
+                    listener.bind(path)
+                    os.chmod(path, 0o600)
+                listener.listen()
+                self._spawn(lock, listener.fileno())
+            connection = self._dial()
+        finally:
+            os.close(lock)
+        if connection is None:
+            raise Unreachable(f"the keeper did not start; see {self._paths.keeper / 'log'}")
+        return connection
+
+    def _spawn(self, lock: int, listener: int) -> None:
+        if self._keeper:
+            self._keeper.wait()
+        uid, gid = self._account.uid, self._account.gid
+        name = f"turnout-{zlib.crc32(os.fsencode(self._paths.data)):08x}"
+        places = (str(self._paths.keeper), str(self._paths.attempts))
+        argv = [sys.executable, "-I", "-S", "-c", _START, str(_RUNNER), *places]
+        argv += map(str, (lock, listener, uid, gid, name))
+        kill_at = {"TURNOUT_KILL_AT": chaos.kill_at} if chaos.kill_at.startswith("keeper.") else {}
+        with open(self._paths.keeper / "log", "ab") as log:
+            self._keeper = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=kill_at,
+                pass_fds=(lock, listener),
+                start_new_session=True,
+            )
+
+    @contextlib.contextmanager
+    def _short_path(self):  # noqa: ANN202
+        """The socket's path through a descriptor of its directory: paths of sockets are limited to 108 bytes."""
+        directory = os.open(self._paths.keeper, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{directory}/socket"
+        finally:
+            os.close(directory)
+
+    def _receive(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            return self._drop()
+        *lines, self._in = (self._in + data).split(b"\n")
+        for line in lines:
+            said = self._decoder.decode(line)
+            if said.hello and said.hello.version != VERSION:
+                self.close()
+                raise Misconfigured(
+                    f"a keeper of another version (process {said.hello.pid}) holds running jobs; "
+                    "let them end or stop them with the version that started them"
+                )
+            self._heard(said)
+
+    def _send_rest(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            return
+        except OSError:
+            return self._drop()
+        if not self._out:
+            asyncio.get_running_loop().remove_writer(self._socket)
+
+    def _drop(self) -> None:
+        self.close()
+        self._lost()

@@ -1,0 +1,329 @@
+"""Everything that happens to a replica between claim and end."""
+
+import contextlib
+import os
+import socket
+import time
+
+from . import processes
+from .cgroups import Slots
+from .channel import VERSION, Channel, Message
+from .ending import Endings
+from .journal import Journal, Line
+from .logs import Log, Watcher
+from .loop import READ, WRITE, Loop
+from .point import point
+from .replica import NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica
+from .spawn import NotStarted, Plan, prepare, spawn
+
+_LOOK_AGAIN = 0.001
+_WORKSPACE = ("work", "tmp", "root")
+_REMOVE = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@"; rm -rf -- "$@"; }'
+
+
+class Keeper:
+    """`directory` holds the journal; below `attempts` each replica has its directory."""
+
+    def __init__(
+        self, directory: str, attempts: str, listener: socket.socket, slots: Slots | None, open_files: int
+    ) -> None:
+        self.attempts = attempts
+        self.journal = Journal(directory)
+        self.loop = Loop()
+        self.gangs: dict[str, Gang] = {}
+        self.tombs: set[str] = set()
+        self.slots = slots
+        self._listener = listener
+        self._open_files = open_files
+        self._channel: Channel | None = None
+        self._writing = False
+        self._watcher = Watcher()
+        self._looking = 0
+        self._followed: set[str] = set()
+        self._endings = Endings(self.loop, self.finish)
+
+    def run(self) -> None:
+        """Until nothing runs and no service is connected."""
+        self._listener.setblocking(False)
+        self.loop.on(self._listener.fileno(), self._accept)
+        self.loop.on(self._watcher.fd, self._watcher.ready)
+        self._endings.watch_children()
+        while True:
+            # The service that started us has knocked already; whoever comes after the last look finds nobody
+            # and starts the next keeper.
+            if not self._channel and not self._endings.running:
+                self._accept()
+                if not self._channel:
+                    return
+            self.loop.turn()
+            self._flush()
+
+    # What the service says.
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        if self._channel:
+            self._hang_up()
+        self._channel = Channel(connection)
+        self._writing = False
+        self.loop.on(self._channel.fd, self._receive)
+
+    def _receive(self) -> None:
+        if not self._channel:
+            return
+        if self._writing:
+            self._flush()
+        if self._channel and not self._channel.receive(self._handle):
+            self._hang_up()
+
+    def _handle(self, message: Message) -> None:
+        match message["t"]:
+            case "hello":
+                self._greet()
+            case "launch":
+                self._launch(message)
+            case "stop":
+                self._stop(message["a"], message["names"], message["grace"])
+            case "forget":
+                self._forget(message["a"], message["keep"])
+            case "follow":
+                (self._followed.add if message["on"] else self._followed.discard)(message["a"])
+
+    def _greet(self) -> None:
+        self._followed.clear()
+        limits = self.slots.kind if self.slots else "rlimits"
+        self.send({"hello": {"version": VERSION, "pid": os.getpid(), "limits": limits}})
+        for gang in self.gangs.values():
+            for line in gang.lines:
+                self.send(line)
+        self.send({"synced": True})
+
+    def send(self, message: Message) -> None:
+        if self._channel:
+            self._channel.send(message)
+
+    def _flush(self) -> None:
+        if not self._channel:
+            return
+        try:
+            done = self._channel.flush()
+        except OSError:
+            return self._hang_up()
+        if done == self._writing:
+            self._writing = not done
+            self.loop.change(self._channel.fd, READ | WRITE if self._writing else READ)
+
+    def _hang_up(self) -> None:
+        if self._channel:
+            self.loop.off(self._channel.fd)
+            self._channel.close()
+            self._channel = None
+
+    # Starting.
+
+    def _launch(self, message: Message) -> None:
+        attempt: str = message["a"]
+        known = self.gangs.get(attempt)
+        if known:
+            for line in known.lines[1:]:
+                self.send(line)
+            return
+        plans: list[Plan] = message["replicas"]
+        claim = {
+            "a": attempt,
+            "note": message["note"],
+            "limit": message["limit"],
+            "grace": message["grace"],
+            "log_bytes": message["log_bytes"],
+            "replicas": {plan["name"]: "sandbox" in plan for plan in plans},
+        }
+        gang = self.gangs[attempt] = Gang(attempt, claim, self.attempts)
+        self.journal.append(gang.lines[0])
+        point("keeper.claimed")
+        if attempt in self.tombs:
+            for replica in gang.replicas.values():
+                self.end(replica, STOPPED, message="it was stopped before it started")
+            return
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(gang.directory, 0o750)
+        started = [self._start(gang.replicas[plan["name"]], plan) for plan in plans]
+        point("keeper.spawned")
+        self.record(gang, *filter(None, started))
+
+    def _start(self, replica: Replica, plan: Plan) -> Line | None:
+        """Its line for the journal; None if it could not be started, which is its end."""
+        try:
+            prepare(replica.directory, plan)
+            replica.log = Log(replica.directory, replica.gang.log_bytes)
+            replica.slot = self.slots.take(plan) if self.slots else None
+            replica.watch = self._watcher.arm(replica.directory, lambda: self._wrote(replica))
+            replica.pid = spawn(replica.directory, plan, replica.log.streams, replica.slot, self._open_files)
+        except NotStarted as error:
+            self.end(replica, NOT_FOUND, code=error.code, message=str(error))
+            return None
+        except OSError as error:
+            self.end(replica, STAGING, message=f"it could not be started: {error}")
+            return None
+        replica.at = time.time_ns()
+        self._endings.watch(replica)
+        self._limit(replica)
+        replica.slot_number = replica.slot.number if replica.slot else -1
+        replica.start = processes.start_time(replica.pid) or 0
+        return replica.started_line
+
+    def adopt(self, replica: Replica, pidfd: int | None) -> None:
+        """One that an earlier keeper started; None: it is gone already."""
+        if replica.log:
+            self._rearm(replica)
+        self._endings.adopt(replica, pidfd)
+        if pidfd is None:
+            return
+        self._limit(replica)
+        if replica.kill_at:
+            self._endings.stop(replica, replica.cause, replica.kill_at)
+
+    def _limit(self, replica: Replica) -> None:
+        """Its time limit counts from its start, also if the keeper was started again meanwhile."""
+        if replica.gang.limit is None:
+            return
+        over = replica.at / 1e9 + replica.gang.limit
+        self.loop.later(over - time.time(), lambda: self._time_up(replica))
+
+    def _time_up(self, replica: Replica) -> None:
+        if replica.ended or replica.exit:
+            return
+        self._stop_these(replica.gang, [replica], TIME_LIMIT, replica.gang.grace)
+
+    # Logs.
+
+    def _wrote(self, replica: Replica) -> None:
+        replica.watch = -1
+        self._look(replica)
+        # With many that print without pause each is looked at less often: the work stays the same.
+        self._looking += 1
+        self.loop.later(_LOOK_AGAIN * max(1, self._looking // 8), lambda: self._look_again(replica))
+
+    def _look_again(self, replica: Replica) -> None:
+        self._looking -= 1
+        self._rearm(replica)
+
+    def _rearm(self, replica: Replica) -> None:
+        if replica.log is None or replica.ended:
+            return
+        # First the watch, then the look: what is written in between is seen by one of them.
+        replica.watch = self._watcher.arm(replica.directory, lambda: self._wrote(replica))
+        self._look(replica)
+
+    def _look(self, replica: Replica) -> None:
+        log, attempt = replica.log, replica.gang.attempt
+        if log is None or not log.mark():
+            return
+        if attempt in self._followed:
+            self.send({"grew": attempt})
+        if log.trim() and not replica.trimmed:
+            replica.trimmed = True
+            kept = "its first MiB and its newest part are kept"
+            message = f"the log of {replica.name} grew beyond {log.limit} bytes: {kept}"
+            self.record(replica.gang, {"trimmed": [attempt, replica.name, time.time_ns(), message]})
+
+    # Stopping and ending.
+
+    def _stop(self, attempt: str, names: list[str], grace: float) -> None:
+        gang = self.gangs.get(attempt)
+        if gang is None:
+            if attempt not in self.tombs:
+                self.tombs.add(attempt)
+                self.journal.append({"tomb": attempt})
+            return
+        chosen = (
+            [gang.replicas[name] for name in names if name in gang.replicas]
+            if names
+            else gang.replicas.values()
+        )
+        self._stop_these(gang, [replica for replica in chosen if not replica.ended], STOPPED, grace)
+
+    def _stop_these(self, gang: Gang, replicas: list[Replica], cause: str, grace: float) -> None:
+        kill_at = time.time_ns() + int(grace * 1e9)
+        fresh = [replica for replica in replicas if not replica.kill_at or kill_at < replica.kill_at]
+        if not fresh:
+            return
+        self.record(gang, {"stop": [gang.attempt, [replica.name for replica in fresh], cause, kill_at]})
+        for replica in fresh:
+            self._endings.stop(replica, cause, kill_at)
+
+    def finish(self, replica: Replica, cause: str, message: str = "", at: int = 0) -> None:
+        """Its process and all that it left are gone: `replica.exit` says how it ended, if that is known."""
+        code, number = replica.exit or (None, None)
+        self.end(replica, cause, code, number, message, at)
+
+    def end(
+        self,
+        replica: Replica,
+        cause: str,
+        code: int | None = None,
+        number: int | None = None,
+        message: str = "",
+        at: int = 0,
+    ) -> None:
+        replica.ended = True
+        self._watcher.disarm(replica.watch)
+        if replica.log:
+            self._look(replica)
+            replica.log.close()
+            replica.log = None
+        if replica.slot and self.slots:
+            self.slots.give_back(replica.slot)
+            replica.slot = None
+        point("keeper.ending")
+        ended = [replica.gang.attempt, replica.name, at or time.time_ns(), cause, code, number, message]
+        self.record(replica.gang, {"ended": ended})
+
+    def record(self, gang: Gang, *lines: Line) -> None:
+        """Into the journal first, then to the service."""
+        self.journal.append(*lines)
+        gang.lines += lines
+        for line in lines:
+            self.send(line)
+
+    # Forgetting.
+
+    def _forget(self, attempt: str, keep_workspace: bool) -> None:
+        gang = self.gangs.get(attempt)
+        if gang and not gang.ended:
+            return
+        if gang is None and attempt not in self.tombs:
+            return
+        self.journal.append({"forgotten": attempt})
+        self.gangs.pop(attempt, None)
+        self.tombs.discard(attempt)
+        self._followed.discard(attempt)
+        if gang and not keep_workspace:
+            self._remove_workspaces(gang)
+        if self.journal.worth_compacting(sum(len(gang.lines) for gang in self.gangs.values())):
+            self.compact()
+
+    def _remove_workspaces(self, gang: Gang) -> None:
+        """Empty directories at once, the others by a process: a big tree must not hold up the loop."""
+        full: list[str] = []
+        for replica in gang.replicas.values():
+            for name in _WORKSPACE:
+                path = f"{replica.directory}/{name}"
+                try:
+                    os.rmdir(path)
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    full.append(path)
+        if full:
+            argv = ["sh", "-c", _REMOVE, "sh", *full]
+            self._endings.watch_own(os.posix_spawn("/bin/sh", argv, {"PATH": "/usr/bin:/bin"}))
+
+    def compact(self) -> None:
+        lines: list[Line] = [{"boot": processes.boot_id()}]
+        lines += [{"tomb": attempt} for attempt in self.tombs]
+        for gang in self.gangs.values():
+            lines += gang.lines
+        self.journal.rewrite(lines)

@@ -1,0 +1,118 @@
+"""What a person at a terminal sees: tables that fit, colours, questions, a live line."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+
+import pytest
+
+from turnout.cli.login import stored
+
+JOB = {
+    "Name": "gpu-job",
+    "CreateTime": "2018-05-03 20:06:40 +0800 CST",
+    "EndTime": "2018-05-03 20:07:40 +0800 CST",
+}
+CLUSTERS = [
+    {"name": "ap-beijing", "shared": True},
+    {"name": "cls-002", "region": "ap-shanghai", "shared": False},
+]
+
+
+class Terminal:
+    """Runs tictl on a terminal of a certain width and types for the user."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+
+    def run(self, *words: str, answers: dict[str, str] | None = None, **variables: str) -> tuple[int, str]:
+        """(exit code, all that was seen). `answers`: question -> what is typed when it appears."""
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, self._columns))
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "turnout.cli.tictl", *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment | {"TERM": "xterm-256color"} | variables,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        seen = self._watch(ours, dict(answers or {}))
+        os.close(ours)
+        return process.wait(), seen.replace("\r\n", "\n")
+
+    @staticmethod
+    def _watch(terminal: int, answers: dict[str, str]) -> str:
+        seen = b""
+        with suppress(OSError):  # the terminal is hung up when the program ends
+            while chunk := os.read(terminal, 4096):
+                seen += chunk
+                for question in [q for q in answers if seen.endswith(q.encode())]:
+                    os.write(terminal, answers.pop(question).encode() + b"\n")
+        return seen.decode()
+
+
+@pytest.fixture
+def terminal():
+    return Terminal(60)
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def test_a_table_fits_the_terminal_and_states_have_colours(recorder, terminal):
+    recorder.answers["ListJobs"] = {
+        "Jobs": [JOB | {"State": "Failed", "Message": "[MASTER/Failed : Failed/1]"}]
+    }
+    _, cut = terminal.run("job", "list", "--no-header")
+    assert len(plain(cut).rstrip("\n")) == 60
+    assert plain(cut).endswith("…\n")
+    _, whole = terminal.run("job", "list", "--no-truncate")
+    assert plain(whole).endswith("[MASTER/Failed : Failed/1]\n")
+    assert "\x1b[31mFailed\x1b[0m    [MASTER" in whole
+    _, colourless = terminal.run("job", "list", "--no-truncate", NO_COLOR="1")
+    assert colourless == plain(whole)
+
+
+def test_switching_the_cluster_shows_them_and_asks(recorder, terminal):
+    recorder.answers["clusters"] = {"clusters": CLUSTERS}
+    question = "Please input the cluster ID you want to switch to: "
+    code, seen = terminal.run("cluster", "switch", answers={question: "cls-002"})
+    assert code == 0
+    assert re.search(r"ap-shanghai +cls-002.*ap-beijing +ap-beijing", seen, re.DOTALL)
+    assert seen.endswith("The default cluster is set as `ap-shanghai: cls-002`\n")
+    assert stored().cluster == "cls-002"
+
+
+def test_login_asks_for_the_key_and_does_not_show_the_secret(recorder, terminal, monkeypatch):
+    monkeypatch.delenv("TURNOUT_KEY")
+    recorder.answers["whoami"] = {"key": "me", "project": "default", "root": True}
+    code, seen = terminal.run("login", answers={"secret id: ": "me", "secret key: ": "my-secret"})
+    assert code == 0, seen
+    assert "my-secret" not in seen
+    assert (stored().secret_id, stored().secret_key) == ("me", "my-secret")
+
+
+def test_a_job_that_is_waited_for_has_a_live_line(recorder, terminal):
+    replica = {"name": "master-0", "state": "running"}
+    views = {
+        "started": {"state": "running", "replicas": [replica]},
+        "ended": {"state": "succeeded", "replicas": []},
+    }
+    recorder.answers["CreateJob"] = {"Job": JOB}
+    recorder.answers["DescribeJob"] = {"Job": JOB | {"Id": "u", "State": "Succeeded"}}
+    recorder.answers["jobs/u/wait"] = lambda query: views[query["for"]] | {"reason": None, "message": ""}
+    code, seen = terminal.run("job", "create", "gpu-job", "--command=true", "--wait")
+    assert code == 0, seen
+    assert "\x1b[?25l" in seen, "the cursor is hidden while the line moves"
+    assert "\x1b[?25h" in seen, "and back afterwards"
+    assert re.search(r"gpu-job: succeeded after \d+\.\d s\n$", plain(seen))

@@ -1,0 +1,247 @@
+"""What tictl sends for what is typed, and what it prints."""
+
+import json
+import shlex
+
+import pytest
+
+SEED = r"""tictl job create test73 \
+  --cluster=cls-rgaisoe4 \
+  --region=ap-guangzhou \
+  --command="python /scripts/tf_cnn_benchmarks/tf_cnn_benchmarks.py \
+            --model resnet50 \
+            --batch_size 32 \
+            --variable_update tfplus" \
+  --runtime=tfplus-1.6.0-gpu \
+  --wcount=3 \
+  --workertype=0U0G2P
+"""
+CREATED = "2018-05-03 20:06:40.109664331 +0800 CST m=+16304.376036037"
+
+
+@pytest.fixture
+def service(recorder):
+    recorder.answers["CreateJob"] = lambda fields: {
+        "Job": fields | {"CreateTime": CREATED, "Message": "creating"}
+    }
+    return recorder
+
+
+def typed(line):
+    return shlex.split(line.replace("\\\n", ""))[1:]
+
+
+def test_the_documentations_example_word_for_word(service, run_tictl):
+    assert run_tictl(*typed(SEED)).code == 0
+    assert service.calls == [
+        (
+            "CreateJob",
+            {
+                "Name": "test73",
+                "Cluster": "cls-rgaisoe4",
+                "RuntimeVersion": "tfplus-1.6.0-gpu",
+                "Command": [
+                    "python", "/scripts/tf_cnn_benchmarks/tf_cnn_benchmarks.py", "--model", "resnet50",
+                    "--batch_size", "32", "--variable_update", "tfplus",
+                ],
+                "WorkerType": "0U0G2P",
+                "WorkerCount": 3,
+            },
+        )
+    ]  # fmt: skip
+    assert service.headers[0]["X-TC-Region"] == "ap-guangzhou"
+
+
+def test_create_prints_the_job_as_it_was_answered(service, run_tictl):
+    outcome = run_tictl("job", "create", "cpu-job", "--command=python", "--args=train.py")
+    assert outcome.out == (
+        "create job success.\n"
+        "NAME       CREATED                                                       END    STATE    MESSAGE\n"
+        f"cpu-job    {CREATED}                    creating\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        """
+        tictl job create j -p file:///a:/a --command python --args 't.py --lr 0.1' --st CUSTOM
+        --mt 1U1G0P --wt 2U2G0P --pt 3U3G0P -w 2 --ps 1 --conf a=1 --conf b=2 --debug -c ap-chengdu
+        """,
+        """
+        tictl job create --packagedir=file:///a:/a --command=python --args='t.py --lr 0.1'
+        --scaletier=CUSTOM --mastertype=1U1G0P --workertype=2U2G0P --pstype=3U3G0P --wcount=2 --pscount=1
+        --conf=a=1 --conf=b=2 --debug --cluster=ap-chengdu j
+        """,
+    ],
+    ids=["name first, short flags", "name last, long flags"],
+)
+def test_every_flag_in_both_spellings(service, run_tictl, line):
+    assert run_tictl(*typed(line)).code == 0
+    assert service.calls[0][1] == {
+        "Name": "j",
+        "Cluster": "ap-chengdu",
+        "RuntimeVersion": "tia-1.6.0",
+        "PackageDir": ["file:///a:/a"],
+        "Command": ["python"],
+        "Args": ["t.py", "--lr", "0.1"],
+        "ScaleTier": "CUSTOM",
+        "MasterType": "1U1G0P",
+        "WorkerType": "2U2G0P",
+        "ParameterServerType": "3U3G0P",
+        "WorkerCount": 2,
+        "ParameterServerCount": 1,
+        "RuntimeConf": ["a=1", "b=2"],
+        "Debug": True,
+    }
+
+
+def test_arguments_that_look_like_flags_and_quotes_inside(service, run_tictl):
+    run_tictl("job", "create", "j", "--command", "sh -c", "--args", """'echo "a  b"' --x""")
+    assert service.calls[0][1]["Args"] == ['echo "a  b"', "--x"]
+
+
+def test_a_quote_that_is_not_closed(run_tictl):
+    outcome = run_tictl("job", "create", "j", "--command", "sh -c 'echo")
+    assert outcome.code == 1
+    assert outcome.err.startswith("tictl: --command cannot be split into words: No closing quotation")
+
+
+def test_list_is_in_the_order_of_names_and_over_all_pages(recorder, run_tictl):
+    jobs = [{"Name": f"job-{i:03}", "CreateTime": "now", "State": "Running"} for i in range(150)][::-1]
+    recorder.answers["ListJobs"] = lambda page: {
+        "Jobs": jobs[page["Offset"] : page["Offset"] + page["Limit"]]
+    }
+    rows = run_tictl("job", "list").out.splitlines()
+    assert [row.split()[0] for row in rows] == ["NAME", *sorted(job["Name"] for job in jobs)]
+    assert json.loads(run_tictl("job", "list", "--output=json").out)[0] == jobs[-1]
+
+
+def test_describe_shows_those_that_exist_and_complains_about_the_others(recorder, run_tictl):
+    def describe(fields):
+        if fields["Name"] == "gone":
+            return {"Error": {"Code": "ResourceNotFound", "Message": "there is no job gone"}}
+        return {
+            "Job": {"Name": fields["Name"], "CreateTime": "now", "EndTime": "later", "State": "Succeeded"}
+        }
+
+    recorder.answers["DescribeJob"] = describe
+    outcome = run_tictl("job", "describe", "a", "gone", "b", "--no-header")
+    assert outcome == (
+        1,
+        "a    now    later    Succeeded\nb    now    later    Succeeded\n",
+        "tictl: there is no job gone (ResourceNotFound)\n",
+    )
+
+
+def test_delete(recorder, run_tictl):
+    recorder.answers["DeleteJob"] = {"RequestId": "x"}
+    assert run_tictl("job", "delete", "a", "b", "-c", "cls-1") == (
+        0,
+        "The job a is deleted successfully.\nThe job b is deleted successfully.\n",
+        "",
+    )
+    assert recorder.calls == [("DeleteJob", {"Name": name, "Cluster": "cls-1"}) for name in ("a", "b")]
+
+
+def log_service(recorder, count):
+    job = {"Name": "cpu-job", "Cluster": "ap-beijing", "Id": "u", "CreateTime": CREATED}
+    recorder.answers["DescribeJob"] = {"Job": job | {"EndTime": "2018-05-03 20:10:08 +0800 CST"}}
+    lines = [
+        {"Time": "2018-05-03T12:10:08.25569919Z", "PodName": "pod", "Log": f"line {i}"} for i in range(count)
+    ]
+
+    def page(fields):
+        start = int(fields.get("Context", "0"))
+        end = start + fields["Limit"]
+        return {"Logs": lines[start:end], "Context": str(end), "Listover": end >= count}
+
+    recorder.answers["QueryLogs"] = page
+
+
+def test_logs_as_in_the_documentations_sample(recorder, run_tictl):
+    log_service(recorder, 1)
+    assert run_tictl("logs", "cpu-job").out == "[2018-05-03T12:10:08.25569919Z   pod] line 0\n"
+    assert run_tictl("logs", "cpu-job", "--time-prefix").out.startswith("[2018")
+    assert run_tictl("logs", "cpu-job", "--no-time-prefix").out == "line 0\n"
+    assert recorder.calls[1] == (
+        "QueryLogs",
+        {
+            "JobName": "cpu-job",
+            "Cluster": "ap-beijing",
+            "StartTime": "2018-05-03 20:06:40",
+            "EndTime": "2018-05-03 20:10:08",
+            "Limit": 1000,
+        },
+    )
+
+
+def test_logs_go_through_all_pages_up_to_the_limit(recorder, run_tictl):
+    log_service(recorder, 2500)
+    first = run_tictl("logs", "cpu-job")
+    assert len(first.out.splitlines()) == 1000
+    assert first.err == "tictl: these are the first 1000 lines; --limit shows more, --follow all\n"
+    more = run_tictl("logs", "cpu-job", "-l", "9000")
+    assert (len(more.out.splitlines()), more.err) == (2500, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["-s", "yesterday"], "--start-time must look like 2018-05-03 20:10:00, not 'yesterday'"),
+        (["-l", "10001"], "--limit is at most 10000; `tictl logs --follow` shows all lines of a job"),
+        (
+            ["-f", "-e", "2018-05-03 20:10:00"],
+            "--follow shows all lines: leave out --start-time and --end-time",
+        ),
+    ],
+)
+def test_logs_that_cannot_be(run_tictl, words, complaint):
+    outcome = run_tictl("logs", "cpu-job", *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert complaint in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["job", "create"], "tictl: missing argument 'NAME'; see `tictl job create --help`\n"),
+        (
+            ["job", "creat"],
+            "tictl: no such command 'creat'. Did you mean 'create'?; see `tictl job --help`\n",
+        ),
+        (["job", "create", "j", "-w", "two"], "'two' is not a valid int"),
+        (["job", "list", "--clutser=x"], "no such option: --clutser"),
+        (["model", "create", "m", "--model=x"], "serving models is not built yet"),
+        (["install", "-c", "cls-1"], "there is no agent to install"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(run_tictl, words, complaint):
+    outcome = run_tictl(*words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert complaint in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_version(run_tictl):
+    assert run_tictl("version").out.startswith("tictl version 0.")
+    assert run_tictl("--version") == run_tictl("version")
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["-h"], ["--help"], ["job"], ["job", "create", "-h"], ["logs", "--help"]]
+)
+def test_help_has_the_layout_of_the_original(run_tictl, words):
+    outcome = run_tictl(*words)
+    headings = [line for line in outcome.out.splitlines() if not line.startswith(" ") and line]
+    assert outcome.code == 0
+    assert headings[:2] == ["USAGE:", "DESCRIPTION:"]
+    assert "OPTIONS:" in headings
+
+
+def test_help_shows_flags_and_defaults_as_the_original(run_tictl):
+    text = run_tictl("job", "create", "--help").out
+    assert "tictl job create [options] NAME" in text
+    assert "-p value, --packagedir value" in text
+    assert '--runtime value                 runtime environment (default: "tia-1.6.0")' in text
+    assert "--st value, --scaletier value" in text

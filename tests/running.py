@@ -1,0 +1,249 @@
+"""A real service in a process of its own, to be talked to, killed and started again."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tencentcloud.common import credential
+from tencentcloud.common.profile.client_profile import ClientProfile
+from tencentcloud.common.profile.http_profile import HttpProfile
+from tencentcloud.tia.v20180226 import models, tia_client
+from turnout.access import Key, make_token
+
+KEY = Key("AKIDtest", "a-secret-for-tests", "default", root=True)
+ROOT = Path(__file__).parent.parent
+
+
+class Service:
+    """Its data directory is one that the job's user can reach."""
+
+    def __init__(
+        self, data: Path, config: str = "", env: Mapping[str, str] = {}, user: int | None = None
+    ) -> None:  # noqa: B006
+        self.data = data
+        self.port = _free_port()
+        self.env = dict(env)
+        self.user = user
+        self.process: subprocess.Popen[bytes] | None = None
+        self.config = data.parent / "turnout.toml"
+        self.config.write_text(config)
+        self.log = data.parent / "service.log"
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *flags: str, wait: bool = True, **env: str) -> "Service":
+        command = [python_for(self.user), "-m", "turnout.cli.main", "serve", "--port", str(self.port)]
+        command += ["--data", str(self.data), "--config", str(self.config), *flags]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                env=os.environ
+                | {
+                    "PYTHONPATH": python_path(),
+                    "TURNOUT_ROOT_KEY": f"{KEY.id}:{KEY.secret}",
+                    "HOME": str(self.data.parent),
+                }
+                | self.env
+                | env,
+                user=self.user,
+                group=self.user,
+                extra_groups=[] if self.user else None,
+                cwd="/",
+            )
+        if wait:
+            self.wait_until_up()
+        return self
+
+    def wait_until_up(self) -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                raise AssertionError(
+                    f"the service ended with {self.process.returncode}:\n{self.log.read_text()}"
+                )
+            try:
+                with urllib.request.urlopen(self.endpoint + "/healthz", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.02)
+        raise AssertionError(f"the service does not answer:\n{self.log.read_text()}")
+
+    def kill(self) -> None:
+        """As `kill -9` would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(20)
+
+    def wait_for_death(self) -> None:
+        """Of a service that kills itself at a named point."""
+        assert self.process is not None
+        self.process.wait(30)
+
+    # As clients see it
+
+    def sdk(self, method: str = "POST", sign: str = "TC3-HMAC-SHA256") -> tia_client.TiaClient:
+        http = HttpProfile(
+            protocol="http", endpoint=f"127.0.0.1:{self.port}", reqMethod=method, reqTimeout=30
+        )
+        profile = ClientProfile(signMethod=sign, httpProfile=http, language="en-US")
+        return tia_client.TiaClient(credential.Credential(KEY.id, KEY.secret), "ap-beijing", profile)
+
+    def create(self, name: str, *argv: str, **fields: Any) -> Any:
+        request = models.CreateJobRequest()
+        body = {"Name": name, "Cluster": "ap-beijing", "RuntimeVersion": "tia-1.7.0", "Command": list(argv)}
+        request.from_json_string(json.dumps(body | fields))
+        return self.sdk().CreateJob(request).Job
+
+    def describe(self, name: str, cluster: str = "ap-beijing") -> Any:
+        request = models.DescribeJobRequest()
+        request.Name, request.Cluster = name, cluster
+        return self.sdk().DescribeJob(request).Job
+
+    def delete(self, name: str, cluster: str = "ap-beijing") -> None:
+        request = models.DeleteJobRequest()
+        request.Name, request.Cluster = name, cluster
+        self.sdk().DeleteJob(request)
+
+    def logs(self, name: str, cluster: str = "ap-beijing", limit: int = 1000) -> list[Any]:
+        """Every line, page by page."""
+        lines: list[Any] = []
+        context = ""
+        while True:
+            request = models.QueryLogsRequest()
+            request.JobName, request.Cluster, request.Limit = name, cluster, limit
+            request.StartTime, request.EndTime = "2018-01-01 00:00:00", "2099-01-01 00:00:00"
+            request.Context = context
+            answer = self.sdk().QueryLogs(request)
+            lines += answer.Logs
+            if answer.Listover:
+                return lines
+            context = answer.Context
+
+    def native(self, path: str, timeout: float = 90) -> Any:
+        headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}"}
+        request = urllib.request.Request(self.endpoint + "/turnout/v1" + path, headers=headers)
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return json.load(answer)
+
+    def wait(self, name: str, until: str = "ended", timeout: float = 60, cluster: str = "") -> Any:
+        """The job as the native API shows it, once it has started or ended."""
+        where = f"&cluster={cluster}" if cluster else ""
+        job = self.native(f"/jobs/{name}/wait?for={until}&timeout={timeout}{where}", timeout + 30)
+        reached = job["ended"] is not None or (until == "started" and job["state"] in ("running", "stopping"))
+        assert reached, f"after {timeout} s: {job}\n{self.log.read_text()}"
+        return job
+
+    def explain(self, name: str) -> Any:
+        return self.native(f"/jobs/{name}/explain")
+
+    def clean(self) -> None:
+        """End the service, and its keeper with all that it keeps."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        keeper = keeper_pid(self.data)
+        if keeper:
+            end_tree(keeper)
+
+
+@contextmanager
+def running(
+    config: str = "", env: Mapping[str, str] | None = None, user: int | None = None
+) -> Iterator[Service]:
+    """A service in a directory of its own; nothing of it is left afterwards."""
+    with reachable_directory(user) as directory:
+        data = directory / "data"
+        service = Service(data, config, env or {}, user)
+        try:
+            yield service
+        finally:
+            service.clean()
+
+
+@contextmanager
+def reachable_directory(user: int | None = None) -> Iterator[Path]:
+    """One that every user of the machine can reach, unlike pytest's own."""
+    directory = Path(tempfile.mkdtemp(prefix="turnout-test-"))
+    directory.chmod(0o755)
+    if user is not None:
+        os.chown(directory, user, user)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def python_for(user: int | None) -> str:
+    """This interpreter, or for another user one that they may execute."""
+    if user is None or os.access("/root", os.R_OK) and not sys.executable.startswith("/root"):
+        return sys.executable
+    return "/usr/bin/python3"
+
+
+def python_path() -> str:
+    """For interpreters that do not know our virtual environment."""
+    return os.pathsep.join(
+        [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
+    )
+
+
+def keeper_pid(data: Path) -> int | None:
+    """Whoever has the keeper's lock of this data directory open."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                command = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"keeper" in command and os.fsencode(data) in command:
+                return int(process.name)
+    return None
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    except OSError:
+        pass
+    return found
+
+
+def end_tree(pid: int) -> None:
+    """Only what we started: the keeper and its descendants."""
+    descendants = children(pid)
+    for child in descendants:
+        descendants += children(child)
+    for one in [pid, *descendants]:
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,140 @@
+"""The process itself: how it starts, refuses, answers and ends."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.running import Service, python_path, running
+
+
+def get(service: Service, path: str, **headers: str) -> tuple[int, str, str]:
+    request = urllib.request.Request(service.endpoint + path, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_health_metrics_and_a_page_for_browsers(service: Service) -> None:
+    assert get(service, "/healthz")[0] == 200
+    metrics = get(service, "/metrics")[2]
+    assert "turnout_engines_ready 1" in metrics
+    status, kind, text = get(service, "/", Accept="text/html,application/xhtml+xml")
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    assert "Turnout" in text
+    assert service.endpoint in text
+
+
+def test_an_unsigned_call_is_refused_the_way_the_cloud_does(service: Service) -> None:
+    status, kind, text = get(service, "/?Action=ListJobs&Version=2018-02-26&Cluster=ap-beijing")
+    assert (status, kind) == (200, "application/json")
+    assert json.loads(text)["Response"]["Error"]["Code"].startswith("AuthFailure")
+    assert get(service, "/turnout/v1/whoami")[0] == 401
+
+
+def test_a_second_service_on_the_same_directory_is_refused(service: Service) -> None:
+    second = Service(service.data)
+    second.start(wait=False)
+    assert second.process is not None
+    assert second.process.wait(30) == 1
+    assert "uses" in second.log.read_text().splitlines()[-1]
+    assert get(service, "/healthz")[0] == 200
+
+
+def test_files_that_hold_secrets_are_private(service: Service) -> None:
+    for name in ("turnout.db", "turnout.db-wal", "lock"):
+        assert stat.S_IMODE((service.data / name).stat().st_mode) == 0o600, name
+
+
+def test_sigterm_ends_it_at_once_and_leaves_jobs_running() -> None:
+    with running() as service:
+        service.start()
+        service.create("long", "sh", "-c", "echo begun; sleep 3; echo done")
+        service.wait("long", "started")
+        began = time.monotonic()
+        assert service.terminate() == 0
+        assert time.monotonic() - began < 15, "generous: the machine is shared"
+        service.start()
+        job = service.wait("long")
+        assert (job["state"], job["replicas"][0]["exit_code"]) == ("succeeded", 0)
+        assert [log.Log for log in service.logs("long")] == ["begun", "done"]
+
+
+def test_sigterm_lets_go_of_clients_that_wait() -> None:
+    with running() as service:
+        service.start()
+        service.create("long", "sleep", "1000")
+        client = subprocess.Popen(
+            [sys.executable, "-c", _WAITER, service.endpoint],
+            env=os.environ | {"PYTHONPATH": f"{python_path()}:{os.getcwd()}"},
+            stdout=subprocess.PIPE,
+        )
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"waiting\n"
+        assert service.terminate() == 0
+        client.wait(20)
+        client.stdout.close()
+
+
+_WAITER = """
+import sys, time, urllib.request
+from tests.running import KEY
+from turnout.access import make_token
+url = sys.argv[1] + "/turnout/v1/jobs/long/wait?timeout=500"
+request = urllib.request.Request(url, headers={"Authorization": "Bearer " + make_token(KEY, time.time())})
+print("waiting", flush=True)
+urllib.request.urlopen(request).read()
+"""
+
+
+class TestWithoutAuth:
+    def test_it_works_for_the_same_user_on_loopback(self) -> None:
+        with running() as service:
+            service.start("--no-auth")
+            status, _, text = get(service, "/?Action=ListJobs&Version=2018-02-26&Cluster=ap-beijing")
+            assert json.loads(text)["Response"]["Jobs"] == []
+            assert get(service, "/healthz", Host="evil.example")[0] == 403
+            assert get(service, "/healthz", Origin="http://evil.example")[0] == 403
+            assert get(service, "/healthz", Origin=service.endpoint)[0] == 200
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+    def test_other_users_of_the_machine_are_kept_out(self) -> None:
+        with running() as service:
+            service.start("--no-auth")
+            code = f"import urllib.request as u; u.urlopen('{service.endpoint}/healthz')"
+            other = subprocess.run(
+                ["/usr/bin/python3", "-c", code], user="nobody", capture_output=True, text=True, cwd="/"
+            )
+            assert "403" in other.stderr
+
+    def test_it_is_refused_on_other_addresses(self) -> None:
+        with running() as service:
+            service.start("--no-auth", "--host", "0.0.0.0", wait=False)
+            assert service.process is not None
+            assert service.process.wait(20) == 1
+            assert "loopback only" in service.log.read_text()
+
+
+def test_a_misspelt_setting_is_told_with_the_right_one() -> None:
+    with running('[engines.local]\nsanbox = "none"\n') as service:
+        service.start(wait=False)
+        assert service.process is not None
+        assert service.process.wait(20) == 1
+        assert "did you mean sandbox?" in service.log.read_text()
+
+
+def test_a_port_that_is_taken_is_told(service: Service) -> None:
+    with running() as other:
+        other.port = service.port
+        other.start(wait=False)
+        assert other.process is not None
+        assert other.process.wait(20) == 1
+        assert "--port" in other.log.read_text()
