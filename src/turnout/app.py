@@ -24,7 +24,8 @@ from turnout.config import Settings
 from turnout.control import Control
 from turnout.control.sweep import keep_swept
 from turnout.dialects import native, tia
-from turnout.engines.local import LocalEngine, job_user
+from turnout.engines.local import LocalEngine
+from turnout.engines.local.account import job_user
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 from turnout.service import Jobs, Logs
@@ -75,8 +76,9 @@ def build(settings: Settings, paths: Paths, keys: Keys) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         store = Store.open(settings.store.url, paths.database)
-        user = job_user(settings)
-        storage = Storage(paths.buckets, settings.host_paths(), paths.data, user)
+        user = await asyncio.to_thread(job_user, settings)
+        owner = (user.pw_uid, user.pw_gid) if os.geteuid() == 0 else None
+        storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner)
         engines = {"local": LocalEngine(paths, settings, storage)}
         control = Control(store, engines, clusters)
         app.state.leaving = control.hub.close

@@ -14,6 +14,7 @@ from turnout.cli.login import stored
 
 JOB = {
     "Name": "gpu-job",
+    "Cluster": "ap-beijing",
     "CreateTime": "2018-05-03 20:06:40 +0800 CST",
     "EndTime": "2018-05-03 20:07:40 +0800 CST",
 }

@@ -27,7 +27,7 @@ def list_clusters(
 ) -> None:
     """List the clusters, private ones first, or show the default; 列出集群"""
     login = stored()
-    region, cluster = login.place
+    region, cluster = login.place()
     if default and output == Form.JSON:
         return table.show_json({"region": region, "cluster": cluster})
     if default:

@@ -1,7 +1,8 @@
 """`tictl job`: create, list, describe, delete."""
 
 import shlex
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
@@ -9,7 +10,7 @@ from turnout.cli import help, table, wait
 from turnout.cli.client import Client, Document, Rejected
 from turnout.cli.entry import complain
 from turnout.cli.login import connect, stored
-from turnout.cli.options import Cluster, Endpoint, Form, Jobs, NoHeader, NoTruncate, Output, Region, place
+from turnout.cli.options import Cluster, Endpoint, Form, Jobs, NoHeader, NoTruncate, Output, Region
 from turnout.errors import Invalid
 
 COLUMNS = {"NAME": "Name", "CREATED": "CreateTime", "END": "EndTime", "STATE": "State", "MESSAGE": "Message"}
@@ -77,7 +78,7 @@ def create(
 ) -> None:
     """Create a job; 创建任务"""
     login = stored()
-    region, cluster = place(login, region, cluster)
+    region, cluster = login.place(region, cluster)
     fields = {
         "Name": name,
         "Cluster": cluster,
@@ -101,11 +102,10 @@ def create(
         print("create job success.")
         _show([job], no_header, no_truncate)
     if wait_for_end:
-        wait.until_the_end(client, describe_one(client, region, cluster, name), quiet=output == Form.JSON)
-        job = describe_one(client, region, cluster, name)
+        job = _see_through(client, region, job, quiet=output == Form.JSON)
     if output == Form.JSON:
         table.show_json(job)
-    if wait_for_end and job.get("State") != "Succeeded":
+    if wait_for_end and job["State"] != "Succeeded":
         raise typer.Exit(1)
 
 
@@ -120,7 +120,7 @@ def list_jobs(
 ) -> None:
     """List the jobs of a cluster, by name; 列出任务"""
     login = stored()
-    region, cluster = place(login, region, cluster)
+    region, cluster = login.place(region, cluster)
     jobs = sorted(_all(connect(endpoint, login), region, cluster), key=lambda job: job["Name"])
     _print(jobs, output, no_header, no_truncate)
 
@@ -137,7 +137,7 @@ def describe(
 ) -> None:
     """Show jobs, a row for each; 查看任务"""
     login = stored()
-    region, cluster = place(login, region, cluster)
+    region, cluster = login.place(region, cluster)
     client = connect(endpoint, login)
     found: list[Document] = []
     complete = _each(names, lambda name: found.append(describe_one(client, region, cluster, name)))
@@ -159,7 +159,7 @@ def delete(
 ) -> None:
     """Delete jobs; one that runs is stopped; 删除任务"""
     login = stored()
-    region, cluster = place(login, region, cluster)
+    region, cluster = login.place(region, cluster)
     client = connect(endpoint, login)
     deleted: list[str] = []
 
@@ -189,6 +189,13 @@ def _words(flag: str, text: str) -> list[str]:
         ) from None
 
 
+def _see_through(client: Client, region: str, job: Document, quiet: bool) -> Document:
+    """The job as it is when it has ended."""
+    name, cluster = job["Name"], job["Cluster"]
+    wait.until_the_end(client, describe_one(client, region, cluster, name), quiet)
+    return describe_one(client, region, cluster, name)
+
+
 def _all(client: Client, region: str, cluster: str) -> list[Document]:
     jobs: list[Document] = []
     while True:
@@ -200,7 +207,7 @@ def _all(client: Client, region: str, cluster: str) -> list[Document]:
             return jobs
 
 
-def _each(names: list[str], act: Any) -> bool:
+def _each(names: list[str], act: Callable[[str], None]) -> bool:
     """Goes on after one that is refused. True if none was."""
     complete = True
     for name in names:

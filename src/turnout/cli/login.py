@@ -15,7 +15,7 @@ from turnout.errors import Misconfigured
 from turnout.paths import Paths
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:8470"
-DEFAULT_CLUSTER = "ap-beijing"
+DEFAULT_CLUSTER = config.SHARED_CLUSTERS[0]
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -27,11 +27,11 @@ class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     region: str = ""
     cluster: str = ""
 
-    @property
-    def place(self) -> tuple[str, str]:
-        """(region, cluster) for commands that name none."""
-        cluster = self.cluster or DEFAULT_CLUSTER
-        return self.region or cluster, cluster
+    def place(self, region: str = "", cluster: str = "") -> tuple[str, str]:
+        """(region, cluster) that a command means which names both, one or none of them."""
+        default = self.cluster or DEFAULT_CLUSTER
+        known = self.region if cluster in ("", default) else ""
+        return region or known or cluster or default, cluster or default
 
 
 def stored() -> Login:

@@ -14,7 +14,7 @@ from turnout.cli.client import Client, Document
 from turnout.cli.entry import complain
 from turnout.cli.jobs import describe_one
 from turnout.cli.login import connect, stored
-from turnout.cli.options import Cluster, Endpoint, Form, Job, Output, Region, place
+from turnout.cli.options import Cluster, Endpoint, Form, Job, Output, Region
 from turnout.errors import Invalid
 
 PAGE = 1000
@@ -65,7 +65,7 @@ def logs(
     """Show the log of a job, oldest line first; 查看日志"""
     _check(start_time, end_time, limit, follow)
     login = stored()
-    region, cluster = place(login, region, cluster)
+    region, cluster = login.place(region, cluster)
     client = connect(endpoint, login)
     job = describe_one(client, region, cluster, name)
     if follow:

@@ -43,10 +43,10 @@ def versions(_: config.Settings) -> Finding:
 def data_directory(settings: config.Settings) -> Finding:
     wanted = settings.data
     existing = next(parent for parent in (wanted, *wanted.parents) if parent.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
             Status.MISSING,
-            f"{wanted}: {existing} is not writable",
+            f"{wanted}: {existing} is no directory to write in",
             "name another one with --data or [server] data",
             needed=True,
         )

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli.login import DEFAULT_CLUSTER, Login
+from turnout.config import SHARED_CLUSTERS
+
+DEFAULT_CLUSTER = SHARED_CLUSTERS[0]
 
 
 class Form(StrEnum):
@@ -41,11 +43,3 @@ NoTruncate = Annotated[
 ]
 Job = Annotated[str, typer.Argument(metavar="JOB")]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB [JOB...]")]
-
-
-def place(login: Login, region: str, cluster: str) -> tuple[str, str]:
-    """(region, cluster) that a command means."""
-    if not cluster:
-        return region or login.place[0], login.place[1]
-    known = login.region if cluster == login.cluster else ""
-    return region or known or cluster, cluster

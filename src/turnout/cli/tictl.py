@@ -118,7 +118,7 @@ def _show_login(endpoint: str | None, output: Form) -> None:
         raise NotFound("nobody is logged in: run `tictl login --si <id> --sk <secret>`")
     if output == Form.JSON:
         return table.show_json(_summary(login))
-    region, cluster = login.place
+    region, cluster = login.place()
     print(f"user logged in with secret id `{login.secret_id}`")
     print(f"The endpoint is `{connect(endpoint, login).endpoint}`")
     return print(clusters.default_line(region, cluster))
@@ -126,7 +126,7 @@ def _show_login(endpoint: str | None, output: Form) -> None:
 
 def _summary(login: Login) -> Document:
     """Never the secret."""
-    region, cluster = login.place
+    region, cluster = login.place()
     return {"endpoint": login.endpoint, "secret_id": login.secret_id, "region": region, "cluster": cluster}
 
 

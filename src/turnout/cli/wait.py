@@ -18,7 +18,7 @@ NOT_ENDED = {"running", "stopping"}
 def until_the_end(client: Client, job: Document, quiet: bool = False) -> Document:
     """`job` is the one that DescribeJob gave. `quiet` keeps stdout for something else."""
     name, id, since = job["Name"], job["Id"], time.monotonic()
-    with _progress(quiet) as say:
+    with _progress(quiet) as say, _interruptible(name):
         view, why = client.wait(id, "started", 0), ""
         while view["state"] in NOT_STARTED:
             say(f"{name}: {view['state']}{why}")
@@ -37,6 +37,18 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+@contextlib.contextmanager
+def _interruptible(name: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(
+            f"\n{name} goes on; `tictl logs -f {name}` follows it, `tictl job delete {name}` ends it",
+            file=sys.stderr,
+        )
+        raise
 
 
 @contextlib.contextmanager

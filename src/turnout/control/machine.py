@@ -129,8 +129,9 @@ class Machine:
                 f"a job named {new.name} exists already: delete it first, or take another name"
             )
         engine = self.engine_of(new.cluster)
-        wanted, there = new.spec.share.gpus, self.pools[engine].total.gpus
-        if engine in self.ready and wanted > there:
+        pool, wanted = self.pools[engine], new.spec.share.gpus
+        there = pool.total.gpus
+        if pool.nodes and wanted > there:
             raise Unavailable(
                 f"{_count(wanted, 'GPU')} asked for, but cluster {new.cluster} has {there or 'none'}"
             )
@@ -203,7 +204,7 @@ class Machine:
             case Trimmed():
                 live = self._live(report.attempt)
                 if live:
-                    self._event(live.job, EventKind.TRIMMED, report.message)
+                    self._event(live.job, EventKind.TRIMMED, report.message, report.at)
             case Capacity(nodes):
                 self.pools[engine].resize(nodes, self._placements(engine))
             case Synced(held):
@@ -221,7 +222,9 @@ class Machine:
             live.job.state = State.RUNNING
             live.job.started = live.job.started or report.at
             self._change(live.job)
-            self._event(live.job, EventKind.STARTED, f"{report.replica} runs as process {report.pid}")
+            self._event(
+                live.job, EventKind.STARTED, f"{report.replica} runs as process {report.pid}", report.at
+            )
 
     def _ended(self, engine: str, report: Ended) -> None:
         live = self._live(report.attempt)
@@ -344,7 +347,7 @@ class Machine:
         job.state, job.reason, job.message = verdict.state, verdict.reason, verdict.message
         job.ended = max((r.ended for r in live.replicas.values() if r.ended), default=self._now)
         self._change(job)
-        self._event(job, EventKind.ENDED, verdict.message or str(verdict.reason))
+        self._event(job, EventKind.ENDED, verdict.message or str(verdict.reason), job.ended)
         self._turn.ended.append(job)
         del self.jobs[job.id]
         if self._handles.get((job.project, job.scope, job.handle)) == job.id:
@@ -442,9 +445,9 @@ class Machine:
     def _move(self, replica: Replica) -> None:
         self._moved[(replica.job, replica.attempt, replica.role, replica.index)] = replica
 
-    def _event(self, job: Job, kind: EventKind, message: str) -> None:
+    def _event(self, job: Job, kind: EventKind, message: str, at: int | None = None) -> None:
         self._turn.changed.add(job.id)
-        self._turn.batch.events.append(Event(job.id, self._now, kind, message))
+        self._turn.batch.events.append(Event(job.id, at or self._now, kind, message))
 
     def _finish_turn(self) -> Turn:
         turn = self._turn

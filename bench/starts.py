@@ -1,0 +1,133 @@
+"""From the request to the program's first instruction, and from its last one to whoever waits."""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import clock, sandbox
+from bench.floor import Floor
+from bench.service import Service, running
+from bench.table import Row, Table
+
+WARM_UP = 20
+MS = 1e3
+
+
+def start(table: Table, directory: Path, floor: Floor) -> None:
+    program = clock.install(directory)
+    with running(directory / "start") as service:
+        ours = Starter(service, program)
+        times = _take_turns(table, "start", {"floor": lambda: floor.start(program), "ours": ours})
+    table.add(
+        Row(
+            "start",
+            "signed durable CreateJob → first instruction",
+            times["ours"],
+            "ms",
+            times["floor"],
+            target=3,
+        )
+    )
+
+
+def limited(table: Table, directory: Path, floor: Floor) -> None:
+    program = clock.install(directory)
+    with running(directory / "limited") as service:
+        ours = Starter(service, program, "1U1G0P")
+        times = _take_turns(table, "limited", {"floor": lambda: floor.start(program), "ours": ours})
+    table.add(
+        Row(
+            "limited",
+            "the same with a CPU and memory limit (1U1G0P)",
+            times["ours"],
+            "ms",
+            times["floor"],
+            target=4,
+        )
+    )
+
+
+def sandboxed(table: Table, directory: Path, floor: Floor) -> None:
+    """The floor is what it takes us without a sandbox, and what bwrap takes on top of a bare start."""
+    program = clock.DATE
+    bare_sandbox = sandbox.command(directory, program)
+    with (
+        running(directory / "bare") as bare,
+        running(directory / "sandboxed", sandbox="bubblewrap") as boxed,
+    ):
+        times = _take_turns(
+            table,
+            "sandbox",
+            {
+                "popen": lambda: floor.start(program),
+                "bwrap": lambda: floor.start(bare_sandbox),
+                "without": Starter(bare, program),
+                "within": Starter(boxed, program),
+            },
+        )
+    expected = times["without"] + times["bwrap"] - times["popen"]
+    table.add(
+        Row(
+            "sandbox",
+            "the same in the sandbox, to without + bwrap's own cost",
+            times["within"],
+            "ms",
+            expected,
+            target=1,
+            detail=times,
+        )
+    )
+
+
+def end(table: Table, directory: Path, floor: Floor) -> None:
+    """The client asked before the program ended, and is told; the program's last deed is to print the time."""
+    count = 20 if table.quick else 100
+    step = table.steps("end", count)
+    late: list[float] = []
+    with running(directory / "end") as service:
+        for number in range(count):
+            _, job = service.run(f"end-{number}", ("/bin/sh", "-c", "sleep 0.05; exec /bin/date +%s%N"))
+            known = time.time_ns()
+            late.append((known - clock.read(service.output(job))) / 1e6)
+            step()
+    table.add(
+        Row(
+            "end",
+            "end of the program → a waiting client knows",
+            statistics.median(late),
+            "ms",
+            target=5,
+            judged="measured",
+            detail={"largest": max(late)},
+        )
+    )
+
+
+class Starter:
+    """Seconds from the request until the program says that it runs."""
+
+    def __init__(self, service: Service, program: tuple[str, ...], machine: str = "0U0G0P") -> None:
+        self._service = service
+        self._program = program
+        self._machine = machine
+        self._number = 0
+
+    def __call__(self) -> float:
+        self._number += 1
+        before, job = self._service.run(f"start-{self._number}", self._program, self._machine)
+        return (clock.read(self._service.output(job)) - before) / 1e9
+
+
+def _take_turns(table: Table, what: str, sides: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The median of each side in milliseconds."""
+    count = 50 if table.quick else 300
+    step = table.steps(what, count + WARM_UP)
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(count + WARM_UP):
+        for name, measure in sides.items():
+            seconds = measure()
+            if number >= WARM_UP:
+                times[name].append(seconds * MS)
+        step()
+    return {name: statistics.median(found) for name, found in times.items()}

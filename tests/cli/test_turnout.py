@@ -1,0 +1,85 @@
+"""`turnout` where no service is needed: settings that cannot be, and what the doctor sees."""
+
+import json
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--no-auth", "--host=0.0.0.0"], "--no-auth works on loopback only, not on 0.0.0.0"),
+        (
+            ["--config=/nowhere/turnout.toml"],
+            "/nowhere/turnout.toml cannot be read: No such file or directory",
+        ),
+        (["--port=eighty"], "'eighty' is not a valid int"),
+        (["--prot=80"], "no such option: --prot"),
+    ],
+)
+def test_serve_says_what_is_wrong_in_one_line(run_turnout, words, complaint):
+    outcome = run_turnout("serve", *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert complaint in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_misspelt_setting(run_turnout, tmp_path):
+    file = tmp_path / "turnout.toml"
+    file.write_text("[server]\nprot = 80\n")
+    outcome = run_turnout("serve", "--config", str(file))
+    assert outcome.err == f"turnout: {file}: [server] has no setting prot; did you mean port?\n"
+
+
+def test_explain_without_a_service(run_turnout):
+    outcome = run_turnout("explain", "first", "--endpoint=http://127.0.0.1:1")
+    assert outcome.code == 1
+    assert outcome.err.startswith("turnout: cannot reach http://127.0.0.1:1 (connection refused)")
+
+
+def test_version(run_turnout):
+    assert run_turnout("version").out.startswith("turnout 0.")
+    assert json.loads(run_turnout("version", "--output=json").out)["turnout"].startswith("0.")
+
+
+def test_the_doctor_looks_at_everything(run_turnout, monkeypatch):
+    monkeypatch.setenv("TURNOUT_PORT", "0")
+    monkeypatch.setenv("TURNOUT_GPUS", "3")
+    outcome = run_turnout("doctor", "--output=json")
+    findings = json.loads(outcome.out)
+    assert findings["GPUs"] == {
+        "status": "ok",
+        "found": "3 simulated, by the settings",
+        "advice": "",
+        "needed": False,
+    }
+    assert findings["database"]["found"].startswith("SQLite 3.")
+    assert {
+        "versions",
+        "data directory",
+        "job user",
+        "interpreter",
+        "bubblewrap",
+        "cgroups",
+    } <= findings.keys()
+    assert {finding["status"] for finding in findings.values()} <= {"ok", "warn", "missing"}
+
+
+def test_a_data_directory_that_cannot_be(run_turnout, tmp_path):
+    (tmp_path / "file").write_text("")
+    outcome = run_turnout("doctor", f"--data={tmp_path}/file/data")
+    assert outcome.code == 1
+    assert "name another one with --data or [server] data" in outcome.out
+
+
+def test_the_doctors_table(run_turnout):
+    lines = run_turnout("doctor").out.splitlines()
+    assert lines[0].split() == ["WHAT", "STATUS", "FOUND"]
+
+
+@pytest.mark.parametrize("words", [[], ["serve", "--help"], ["explain", "-h"], ["doctor", "-h"]])
+def test_help_teaches(run_turnout, words):
+    outcome = run_turnout(*words)
+    assert outcome.code == 0
+    assert outcome.out.startswith("USAGE:\n   turnout")
+    assert "EXAMPLES:" in outcome.out or not words
