@@ -70,6 +70,7 @@ class Service:
         return self
 
     def wait_until_up(self) -> None:
+        """It answers, and its engines have told what they hold."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             assert self.process is not None
@@ -78,10 +79,12 @@ class Service:
                     f"the service ended with {self.process.returncode}:\n{self.log.read_text()}"
                 )
             try:
-                with urllib.request.urlopen(self.endpoint + "/healthz", timeout=5):
-                    return
+                with urllib.request.urlopen(self.endpoint + "/metrics", timeout=5) as answer:
+                    if b"turnout_engines_ready 1" in answer.read():
+                        return
             except OSError:
-                time.sleep(0.02)
+                pass
+            time.sleep(0.02)
         raise AssertionError(f"the service does not answer:\n{self.log.read_text()}")
 
     def kill(self) -> None:

@@ -38,7 +38,18 @@ def test_a_key_has_two_halves(text):
         Key.parse(text, "TURNOUT_KEY")
 
 
-@pytest.mark.parametrize("text", ["ftp://host", "http://", "http://host:8470/api", "http://host?x=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ftp://host",
+        "http://",
+        "",
+        "http://host:8470/api",
+        "http://host?x=1",
+        "http://host:eighty",
+        "host:99999",
+    ],
+)
 def test_an_endpoint_is_scheme_host_and_port(text):
     with pytest.raises(Invalid, match="is not an endpoint"):
         Client(text, KEY)

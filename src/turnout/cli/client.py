@@ -5,11 +5,12 @@ import hashlib
 import hmac
 import http.client
 import json
+import re
 import time
 import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from turnout.errors import Invalid, Misconfigured, TurnoutError
 
@@ -54,8 +55,8 @@ class Event(NamedTuple):
 class Client:
     def __init__(self, endpoint: str, key: Key) -> None:
         url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
-        if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/") or url.query:
-            raise Invalid(f"{endpoint!r} is not an endpoint: it looks like http://127.0.0.1:8470")
+        if not re.fullmatch(r"https?://[^/?#@\s]+/?", url.geturl()) or not _has_fair_port(url):
+            raise Invalid(f"{endpoint!r} is not an endpoint: one looks like http://127.0.0.1:8470")
         self.endpoint = f"{url.scheme}://{url.netloc}"
         self.key = key
         self._host = url.netloc
@@ -216,6 +217,13 @@ def token(key: Key, expiry: int) -> str:
     id = base64.urlsafe_b64encode(key.id.encode()).decode().rstrip("=")
     proof = hmac.digest(key.secret.encode(), f"turnout-token:{key.id}:{expiry}".encode(), "sha256")
     return f"tk1.{id}.{expiry}.{proof.hex()}"
+
+
+def _has_fair_port(url: SplitResult) -> bool:
+    try:
+        return url.port != 0
+    except ValueError:
+        return False
 
 
 def _rest(error: Unreachable, broken: float) -> float:

@@ -61,9 +61,13 @@ def keep(login: Login) -> None:
         raise Misconfigured(f"{file} cannot be written: {error.strerror}") from None
 
 
-def drop() -> None:
-    with contextlib.suppress(FileNotFoundError):
+def drop() -> bool:
+    """False if nobody was logged in."""
+    try:
         _file().unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def connect(endpoint: str | None = None, login: Login | None = None) -> Client:

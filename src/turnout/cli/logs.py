@@ -69,14 +69,12 @@ def logs(
     client = connect(endpoint, login)
     job = describe_one(client, region, cluster, name)
     if follow:
-        lines = _followed(client, job)
+        pages = _followed(client, job)
     else:
-        lines = _queried(client, region, job, start_time or _begin(job), end_time or _end(job), limit)
-    for line in lines:
-        print(
-            _text(line, time_prefix) if output == Form.TABLE else json.dumps(line, ensure_ascii=False),
-            flush=follow,
-        )
+        pages = _queried(client, region, job, start_time or _begin(job), end_time or _end(job), limit)
+    for page in pages:
+        shown = (_text(line, time_prefix) if output == Form.TABLE else _json(line) for line in page)
+        print("\n".join(shown), flush=True)
 
 
 def _check(start: str, end: str, limit: int, follow: bool) -> None:
@@ -91,28 +89,25 @@ def _check(start: str, end: str, limit: int, follow: bool) -> None:
 
 def _queried(
     client: Client, region: str, job: Document, start: str, end: str, limit: int
-) -> Iterator[Document]:
+) -> Iterator[list[Document]]:
     query = {"JobName": job["Name"], "Cluster": job["Cluster"], "StartTime": start, "EndTime": end}
     shown, context = 0, ""
     while shown < limit:
         page = {"Limit": min(PAGE, limit - shown)} | ({"Context": context} if context else {})
         answer = client.call("QueryLogs", query | page, region)
-        yield from answer["Logs"]
+        if answer["Logs"]:
+            yield answer["Logs"]
         shown += len(answer["Logs"])
         context = answer["Context"]
         if answer["Listover"]:
             return
-    complain("tictl", f"these are the first {shown} lines; --limit shows more, --follow all")
+    more = "--follow shows all" if limit == QUERY_LIMIT else "--limit shows more, --follow all"
+    complain("tictl", f"these are the first {shown} lines; {more}")
 
 
-def _followed(client: Client, job: Document) -> Iterator[Document]:
+def _followed(client: Client, job: Document) -> Iterator[list[Document]]:
     for lines in client.follow(job["Id"]):
-        for line in lines:
-            yield {
-                "Time": _rfc3339(line["at"]),
-                "PodName": line.get("pod", line["replica"]),
-                "Log": line["text"],
-            }
+        yield [{"Time": _rfc3339(x["at"]), "PodName": x["pod"], "Log": x["text"]} for x in lines]
 
 
 def _begin(job: Document) -> str:
@@ -128,6 +123,10 @@ def _end(job: Document) -> str:
 
 def _text(line: Document, time_prefix: bool) -> str:
     return f"[{line['Time']:<30}  {line['PodName']}] {line['Log']}" if time_prefix else line["Log"]
+
+
+def _json(line: Document) -> str:
+    return json.dumps(line, ensure_ascii=False)
 
 
 def _rfc3339(nanoseconds: int) -> str:

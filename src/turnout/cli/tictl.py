@@ -65,9 +65,7 @@ def login(
 @help.command(app, "logout")
 def logout() -> None:
     """Forget key, endpoint and default cluster; 退出"""
-    before = stored()
-    drop()
-    print(f"user `{before.secret_id}` logged out" if before.secret_id else "nobody was logged in")
+    print("user logged out" if drop() else "nobody was logged in")
 
 
 @help.command(app, "user")

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from turnout.cli import table
 from turnout.cli.client import Client, Document
+from turnout.cli.login import stored
 
 Say = Callable[[str], None]
 
@@ -18,7 +19,7 @@ NOT_ENDED = {"running", "stopping"}
 def until_the_end(client: Client, job: Document, quiet: bool = False) -> Document:
     """`job` is the one that DescribeJob gave. `quiet` keeps stdout for something else."""
     name, id, since = job["Name"], job["Id"], time.monotonic()
-    with _progress(quiet) as say, _interruptible(name):
+    with _progress(quiet) as say, _interruptible(job):
         view, why = client.wait(id, "started", 0), ""
         while view["state"] in NOT_STARTED:
             say(f"{name}: {view['state']}{why}")
@@ -27,7 +28,7 @@ def until_the_end(client: Client, job: Document, quiet: bool = False) -> Documen
         while view["state"] in NOT_ENDED:
             say(f"{name}: {view['state']}, {_members(view)}")
             view = client.wait(id, "ended")
-    _conclude(name, view, time.monotonic() - since, quiet)
+    _conclude(job, view, time.monotonic() - since, quiet)
     return view
 
 
@@ -40,14 +41,12 @@ def duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def _interruptible(name: str) -> Iterator[None]:
+def _interruptible(job: Document) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(
-            f"\n{name} goes on; `tictl logs -f {name}` follows it, `tictl job delete {name}` ends it",
-            file=sys.stderr,
-        )
+        words = _words(job)
+        print(f"\nThe job goes on: `tictl logs -f {words}`, `tictl job delete {words}`", file=sys.stderr)
         raise
 
 
@@ -88,9 +87,16 @@ def _members(view: Document) -> str:
     return f"{running} of {count} replicas" if running != count else f"{count} replica{'s' * (count != 1)}"
 
 
-def _conclude(name: str, view: Document, seconds: float, quiet: bool) -> None:
+def _conclude(job: Document, view: Document, seconds: float, quiet: bool) -> None:
+    name, words = job["Name"], _words(job)
     if not quiet:
         print(f"{name}: {table.coloured(view['state'])} after {duration(seconds)}", flush=True)
     if view["state"] != "succeeded":
         why = f"{view['reason']}: {view['message']}" if view.get("message") else view["reason"]
-        print(f"{name}: {why}; see `tictl logs {name}` and `turnout explain {name}`", file=sys.stderr)
+        print(f"{name}: {why}; see `tictl logs {words}` and `turnout explain {words}`", file=sys.stderr)
+
+
+def _words(job: Document) -> str:
+    """What names the job on a command line."""
+    name, cluster = job["Name"], job["Cluster"]
+    return name if cluster == stored().place()[1] else f"{name} -c {cluster}"

@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from turnout.errors import Denied
+from turnout.errors import Denied, Misconfigured
 from turnout.storage.source import InBucket
 from turnout.storage.walk import Owner, walk
 
@@ -25,7 +25,7 @@ class Buckets:
         self._owners: dict[str, str] = {}
 
     def bind(self, source: str, place: InBucket, project: str) -> Path:
-        owner = self._owners.get(place.bucket) or self._claim(place.bucket, project)
+        owner = self._owners.get(place.bucket) or self._claim(source, place.bucket, project)
         if owner not in (project, OPEN_PROJECT):
             raise Denied(
                 f"{source!r}: the bucket {place.bucket} belongs to another project; choose another name"
@@ -33,15 +33,18 @@ class Buckets:
         with walk(self._directory, (place.bucket, *place.parts), source, make=self._owner):
             return self._directory.joinpath(place.bucket, *place.parts)
 
-    def _claim(self, bucket: str, project: str) -> str:
-        self._prepare()
+    def _claim(self, source: str, bucket: str, project: str) -> str:
         record = self._records / bucket
-        owner = _read(record)
-        if owner is None:
-            if os.path.lexists(self._directory / bucket):
-                owner = OPEN_PROJECT
-            else:
-                owner = _write(record, project)
+        try:
+            self._prepare()
+            owner = _read(record)
+            if owner is None:
+                by_hand = os.path.lexists(self._directory / bucket)
+                owner = OPEN_PROJECT if by_hand else _write(record, project)
+        except OSError as error:
+            raise Misconfigured(
+                f"{source!r}: the bucket cannot be made in {self._directory}: {error.strerror}"
+            ) from None
         self._owners[bucket] = owner
         return owner
 

@@ -2,12 +2,13 @@
 
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnout.errors import Misconfigured
 from turnout.store import sqlite
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy import Connection
 
 HEAD = "0001"
@@ -31,9 +32,11 @@ def open_sqlite(database: Path) -> sqlite.SqliteDriver:
     return sqlite.SqliteDriver(database)
 
 
-def needs_work(version: str | None, where: str) -> bool:
-    """`version` None: an empty database. Raises Misconfigured for one that a newer Turnout has made."""
-    if version is not None and version > HEAD:
+def needs_work(version: str, where: str) -> bool:
+    """Raises Misconfigured if it is not Turnout's, or if a newer Turnout has made it."""
+    if not version.isdecimal():
+        raise Misconfigured(f"the database {where} is not Turnout's: name one of its own")
+    if version > HEAD:
         raise Misconfigured(
             f"the database {where} has schema {version}, this Turnout knows {HEAD}: use the Turnout that made it"
         )
@@ -52,14 +55,29 @@ def upgrade(connection: "Connection", revision: str = HEAD) -> None:
 
 
 def upgrade_sqlite(connection: sqlite3.Connection, revision: str = HEAD) -> None:
-    from sqlalchemy import create_engine, event
+    _upgrade_within_one_transaction("sqlite://", connection, revision)
+
+
+def upgrade_postgres(connection: "psycopg.Connection[Any]", revision: str = HEAD) -> None:
+    _upgrade_within_one_transaction("postgresql+psycopg://", connection, revision)
+
+
+def _upgrade_within_one_transaction(url: str, connection: object, revision: str) -> None:
+    """The connection is in autocommit mode and stays open."""
+    from sqlalchemy import create_engine
     from sqlalchemy.pool import StaticPool
 
-    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
-    # The driver would begin a transaction at the first change of a row only, not at the first change of a table.
-    event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
-    with engine.begin() as begun:
-        upgrade(begun, revision)
+    engine = create_engine(
+        url, creator=lambda: connection, poolclass=StaticPool, isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as open_connection:
+        open_connection.exec_driver_sql("BEGIN")
+        try:
+            upgrade(open_connection, revision)
+            open_connection.exec_driver_sql("COMMIT")
+        except BaseException:
+            open_connection.exec_driver_sql("ROLLBACK")
+            raise
 
 
 def _sqlite_version(connection: sqlite3.Connection, database: Path) -> str | None:

@@ -19,6 +19,13 @@ _encode_spec = msgspec.json.Encoder().encode
 _decode_spec = msgspec.json.Decoder(Spec).decode
 
 
+def storable(value: str | int) -> bool:
+    """Whether a row can hold it at all: 64 bits, text without NUL and halves of pairs. Drivers refuse all else."""
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return "\0" not in value and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
+
+
 def job_row(job: Job) -> Row:
     return (
         job.id,

@@ -36,8 +36,8 @@ _PAGE = 4096
 class SqliteDriver:
     """One transaction at a time, begun and ended by `write`.
 
-    The log is carried over into the database by a thread of its own, beside the commits and never within one. Only a log
-    that grew beyond LARGEST_LOG_PAGES because commits never paused makes the next commit wait for that.
+    The log is carried over into the database by a thread of its own, beside the commits and never within one. Only a
+    log that grew beyond LARGEST_LOG_PAGES because commits never paused makes the next commit wait for that.
     """
 
     flavour = SQLITE
@@ -83,6 +83,7 @@ class SqliteDriver:
         self._near.close()
         for crew in (self._readers, self._checkpointer, self._writer):
             await crew.close()
+        self._writing.close()
 
     def _for_reading(self) -> sqlite3.Connection:
         connection = connect(self._path)

@@ -83,11 +83,16 @@ class Store:
         return (await self._driver.read(self._sql.last_id, near=True))[0][0] or 0
 
     async def job(self, job_id: int) -> Job | None:
+        if not rows.storable(job_id):
+            return None
         return _first(await self._driver.each(self._sql.job, [(job_id,)]))
 
     async def by_handle(self, project: str, scope: str, handle: str) -> Job | None:
         """The one that is not deleted."""
-        return _first(await self._driver.each(self._sql.by_handle, [(project, scope, handle)]))
+        key = project, scope, handle
+        if not all(map(rows.storable, key)):
+            return None
+        return _first(await self._driver.each(self._sql.by_handle, [key]))
 
     async def find(self, query: Query, page: Page) -> list[Job]:
         """States and reasons are ordered by how a life goes, not by their names."""

@@ -5,13 +5,14 @@ None equals only None, is neither smaller nor larger than anything and in no lis
 """
 
 import operator
+import re
 from collections.abc import Callable
 from typing import Any as Anything
 
 from turnout.errors import Invalid
 from turnout.job import All, Any, Compare, Not, Page, Query
 from turnout.store.codes import FIRST_ENDED, REASONS, STATES
-from turnout.store.rows import Row
+from turnout.store.rows import Row, storable
 from turnout.store.statements import JOB, LIVE, Flavour, names
 
 MOST_CONDITIONS = 500
@@ -31,7 +32,6 @@ _HOLDS: dict[str, Callable[[Anything, Anything], bool]] = {
     "in": lambda value, among: value in among,
     "contains": operator.contains,
 }
-_SQL = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 class Selection:
@@ -112,21 +112,22 @@ class Selection:
         return f"({column} IS NOT NULL AND {condition})"
 
     def _contains(self, column: str, value: Anything) -> str:
-        if not _storable(value):
+        if not storable(value):
             return _FALSE
         return f"{self._flavour.find_text}({column}, {self._mark(value)}) > 0" if value else _TRUE
 
     def _among(self, column: str, values: Anything) -> str:
-        marks = [self._mark(value) for value in values if _storable(value)]
+        marks = [self._mark(value) for value in values if storable(value)]
         return f"{column} IN ({', '.join(marks)})" if marks else _FALSE
 
     def _ordered(self, column: str, op: str, value: Anything) -> str:
-        if _storable(value):
+        if storable(value):
             return f"{column} {op} {self._mark(value)}"
         if op == "=":
             return _FALSE
         if isinstance(value, str):
-            return f"{column} {op} {self._mark(value.encode(errors='replace').decode().replace(chr(0), '?'))}"
+            op, value = _nearest(op, value)
+            return f"{column} {op} {self._mark(value)}"
         # Any number of the column is on the same side of one that is too large for it.
         return _TRUE if _HOLDS[op](0, value) else _FALSE
 
@@ -148,11 +149,14 @@ def _check(column: str, op: str, value: object) -> None:
         raise ValueError(f"{column} is a number and contains nothing")
 
 
-def _storable(value: str | int) -> bool:
-    """Whether a row can hold it at all; drivers refuse what none can."""
-    if isinstance(value, int):
-        return -(1 << 63) <= value < 1 << 63
-    return "\0" not in value and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
+def _nearest(op: str, text: str) -> tuple[str, str]:
+    """The comparison with text that a row can hold that has the same outcome for all such texts."""
+    unfit = re.search("[\0\ud800-\udfff]", text)
+    assert unfit
+    before = text[: unfit.start()]
+    if unfit[0] == "\0":
+        return ("<=" if op in ("<", "<=") else ">"), before
+    return ("<" if op in ("<", "<=") else ">="), before + "\ue000"
 
 
 def _pinned(query: Query) -> dict[str, object]:

@@ -105,7 +105,7 @@ def test_log_lines():
     assert (line.container_name, line.log) == ("tensorflow", text)
     assert line.time == "2018-07-02T09:10:04.916553368Z"
     assert line.namespace == str(account.app_id("default"))
-    assert re.fullmatch(r"test-job-master-[a-z2-7]{4}-0-[a-z2-7]{5}", line.pod_name)
+    assert re.fullmatch(r"test-job-master-[a-z0-9]{4}-0-[a-z0-9]{5}", line.pod_name)
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", line.pod_id)
 
 

@@ -1,6 +1,5 @@
 """Jobs and log lines as TI-A shows them: states, messages, times, pods."""
 
-import base64
 import hashlib
 import time
 import uuid
@@ -10,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from turnout.dialects.tia import account, wire
-from turnout.job import Job, Reason, Replica, ReplicaName, ReplicaState, State, to_uuid
+from turnout.job import Job, Reason, Replica, ReplicaName, ReplicaState, State, host_name, to_uuid
 from turnout.service import JobView, Line
 
 CONTAINER = "tensorflow"
@@ -88,10 +87,7 @@ def logs(view: JobView, lines: Sequence[Line]) -> list[wire.Log]:
 
 
 def pod_name(job: Job, replica: ReplicaName) -> str:
-    """`<job>-<role>-<4 of the job's>-<index>-<5 of its own>`: always the same for the same replica."""
-    return f"{job.name[:40]}-{replica.role}-{_letters(str(job.id), 4)}-{replica.index}-" + _letters(
-        f"{job.id}/{replica}", 5
-    )
+    return host_name(job.id, job.name, replica)
 
 
 def pod_id(job: Job, replica: ReplicaName) -> str:
@@ -118,10 +114,6 @@ def _role_message(role: str, states: list[ReplicaState]) -> str:
     counts = [(text, states.count(state)) for state, text in REPLICA_STATES.items() if state in states]
     listed = ", ".join(f"{text}/{count}" for text, count in counts)
     return f"[{role.upper()}/{counts[0][0]} : {listed}]"
-
-
-def _letters(text: str, count: int) -> str:
-    return base64.b32encode(hashlib.blake2b(text.encode(), digest_size=5).digest()).decode().lower()[:count]
 
 
 @lru_cache(maxsize=64)

@@ -151,7 +151,8 @@ class Link:
         places = (str(self._paths.keeper), str(self._paths.attempts))
         argv = [sys.executable, "-I", "-S", "-c", _START, str(_RUNNER), *places]
         argv += map(str, (lock, listener, uid, gid, name))
-        kill_at = {"TURNOUT_KILL_AT": chaos.kill_at} if chaos.kill_at.startswith("keeper.") else {}
+        first = self._keeper is None
+        kill_at = {"TURNOUT_KILL_AT": chaos.kill_at} if first and chaos.kill_at.startswith("keeper.") else {}
         with open(self._paths.keeper / "log", "ab") as log:
             self._keeper = subprocess.Popen(
                 argv,
