@@ -1,7 +1,6 @@
-"""The consumer of `bench.peers.huey`: `python -m bench.huey_worker DATABASE`."""
+"""The consumer of `bench.peers.huey`."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +26,3 @@ def main(database: str) -> None:
     queue.create_consumer(
         workers=2, initial_delay=LOOK_SECONDS, max_delay=LOOK_SECONDS, backoff=1, periodic=False
     ).run()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -56,7 +56,8 @@ class Commands:
 
     def run(self, line):
         print(paint(f"$ {line}", "1"), flush=True)
-        subprocess.run(program(line), env=self._environment, check=True)
+        if subprocess.run(program(line), env=self._environment, check=False).returncode != 0:
+            sys.exit("demo: given up, for that did not work")
 
     def read(self, line):
         return subprocess.run(program(line), env=self._environment, check=True, capture_output=True).stdout

@@ -138,7 +138,7 @@ class Service:
             request.StartTime, request.EndTime = "2018-01-01 00:00:00", "2099-01-01 00:00:00"
             request.Context = context
             answer = self.sdk().QueryLogs(request)
-            lines += answer.Logs
+            lines += answer.Logs or []
             if answer.Listover:
                 return lines
             context = answer.Context

@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import pwd
 import signal
 import socket
 import stat
@@ -25,7 +26,8 @@ from turnout.control import Control
 from turnout.control.sweep import keep_swept
 from turnout.dialects import native, tia
 from turnout.engines.local import LocalEngine
-from turnout.engines.local.account import job_user
+from turnout.engines.local.account import Account, job_user
+from turnout.engines.local.interpreters import host_python
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 from turnout.service import Jobs, Logs
@@ -52,19 +54,17 @@ def serve(settings: Settings) -> None:
                 loop="uvloop",
                 http="httptools",
                 ws="none",
-                lifespan="on",
+                lifespan="off",  # the server opens the rooms itself: what is wrong with them is one line, no traceback
                 access_log=False,
                 log_level="warning",
                 server_header=False,
                 date_header=False,
+                proxy_headers=False,
                 timeout_graceful_shutdown=1,
             )
         )
-        sys.stdout.write(_welcome(settings, keys.root, listener.getsockname()[1], paths))
-        sys.stdout.flush()
+        server.welcome = _welcome(settings, keys.root, listener.getsockname()[1], paths)
         server.run([listener])
-    if not server.started:
-        raise Misconfigured("the service could not start; the lines above say why")
 
 
 def build(settings: Settings, paths: Paths, keys: Keys) -> Starlette:
@@ -76,8 +76,8 @@ def build(settings: Settings, paths: Paths, keys: Keys) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         store = Store.open(settings.store.url, paths.database)
-        user = await asyncio.to_thread(job_user, settings)
-        owner = (user.pw_uid, user.pw_gid) if os.geteuid() == 0 else None
+        user = await asyncio.to_thread(job_user, settings.engines.local.user)
+        owner = (user.uid, user.gid) if os.geteuid() == 0 else None
         storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner)
         engines = {"local": LocalEngine(paths, settings, storage)}
         control = Control(store, engines, clusters)
@@ -107,12 +107,20 @@ def build(settings: Settings, paths: Paths, keys: Keys) -> Starlette:
 
 
 class _Server(uvicorn.Server):
-    """Sleeps until it is told to stop, where uvicorn looks ten times a second, and then lets go of clients that wait."""
+    """Sleeps until it is told to stop, where uvicorn looks ten times a second, and lets go of clients that wait."""
 
     def __init__(self, configuration: uvicorn.Config) -> None:
         super().__init__(configuration)
+        self.welcome = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told = asyncio.Event()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        app: Starlette = self.config.app  # type: ignore[assignment]
+        async with app.router.lifespan_context(app):
+            sys.stdout.write(self.welcome)
+            sys.stdout.flush()
+            await super().serve(sockets)
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -128,6 +136,18 @@ class _Server(uvicorn.Server):
     def _leave(self) -> None:
         self.config.app.state.leaving()  # type: ignore[union-attr]
         self._told.set()
+
+
+def job_interpreter(settings: Settings) -> str:
+    """What programs get whose runtime the settings do not name. Looks only: a missing user is not made."""
+    name = settings.engines.local.user
+    try:
+        pwd.getpwnam(name)
+        account = job_user(name)
+    except KeyError:
+        account = Account(name, -1, -1, other=True) if os.geteuid() == 0 else job_user(name)
+    found = host_python(account)
+    return f"Python {found.version} ({found.path})"
 
 
 def prepare_data(settings: Settings) -> Paths:

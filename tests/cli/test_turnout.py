@@ -1,6 +1,7 @@
 """`turnout` where no service is needed: settings that cannot be, and what the doctor sees."""
 
 import json
+import os
 
 import pytest
 
@@ -29,6 +30,14 @@ def test_a_misspelt_setting(run_turnout, tmp_path):
     file.write_text("[server]\nprot = 80\n")
     outcome = run_turnout("serve", "--config", str(file))
     assert outcome.err == f"turnout: {file}: [server] has no setting prot; did you mean port?\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="jobs of an ordinary user's service are that user's")
+def test_a_data_directory_that_the_jobs_user_cannot_reach(run_turnout, tmp_path):
+    outcome = run_turnout("serve", "--port=0", f"--data={tmp_path}/data")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith("turnout: jobs run as turnout-job, who cannot get through")
+    assert outcome.err.count("\n") == 1
 
 
 def test_explain_without_a_service(run_turnout):

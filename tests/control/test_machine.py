@@ -23,8 +23,8 @@ WORKER = ReplicaName("worker", 0)
 PS = ReplicaName("ps", 0)
 
 
-def ready(**size: int) -> Room:
-    room = Room(**size)
+def ready(cpu: float = 4, gpus: int = 0) -> Room:
+    room = Room(cpu=cpu, gpus=gpus)
     room.sync()
     return room
 

@@ -11,8 +11,8 @@ from turnout.job.resources import GIB, Share
 from tests.control.machine_room import MASTER, Room, gang, started
 
 
-def ready(**size: int) -> Room:
-    room = Room(**size)
+def ready(cpu: float = 4, gpus: int = 0) -> Room:
+    room = Room(cpu=cpu, gpus=gpus)
     room.sync()
     return room
 

@@ -52,4 +52,7 @@ def creation(*jobs: Job) -> Batch:
 
 
 def gang(job: Job, number: int = 1) -> list[Replica]:
-    return [Replica(job.id, number, "master", 0), *(Replica(job.id, number, "worker", index) for index in range(2))]
+    return [
+        Replica(job.id, number, "master", 0),
+        *(Replica(job.id, number, "worker", index) for index in range(2)),
+    ]

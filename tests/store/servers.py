@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 
 class Server:
@@ -25,7 +26,7 @@ class Server:
         self._count += 1
         name = f"turnout{self._count}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.url(name)
 
     def url(self, name: str) -> str:

@@ -94,6 +94,15 @@ async def test_a_change_of_a_job_that_is_not_there_is_an_error(store: Store):
         await store.commit(Batch(jobs=[job("a")]))
 
 
+@pytest.mark.parametrize("name", ["\ud800", "\udcffabc"])
+async def test_a_name_that_no_database_holds_does_not_get_in(store: Store, name: str):
+    """Dialects refuse it before; here it must not do harm."""
+    with pytest.raises(StoreError):
+        await store.commit(creation(job("a"), job(name)))
+    assert await store.count(All()) == 0
+    await store.commit(creation(job("a")))
+
+
 async def test_a_large_batch(store: Store):
     jobs = [job(f"job-{number}") for number in range(700)]
     await store.commit(creation(*jobs))
@@ -288,7 +297,7 @@ class TestLists:
 
 
 async def test_what_is_left_of_attempts_that_nobody_asks_for_may_go(store: Store):
-    runs, ended, long_ended, deleted, deleted_but_runs = jobs = [job(f"job-{number}") for number in range(5)]
+    _runs, ended, long_ended, deleted, deleted_but_runs = jobs = [job(f"job-{number}") for number in range(5)]
     for one in (ended, long_ended, deleted):
         one.state, one.ended = State.SUCCEEDED, 10**18 + 100
     long_ended.ended = 10**18

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any as Anything
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -50,7 +49,33 @@ def holds(query: Query, one: Job) -> bool:
                     return held is not None and HOLDS[op](held, value)
 
 
-TEXTS = ["", "a", "A", "b", "ab", "%", "_", "a%b", "a_b", "\\", "\\%", "é", "e", "训练", "训", "\U0001f682", "\n", "'", '"', "?", "%s", "a\x01", "a\ud7ff", "a\ue000", "a\U00010000"]
+TEXTS = [
+    "",
+    "a",
+    "A",
+    "b",
+    "ab",
+    "%",
+    "_",
+    "a%b",
+    "a_b",
+    "\\",
+    "\\%",
+    "é",
+    "e",
+    "训练",
+    "训",
+    "\U0001f682",
+    "\n",
+    "'",
+    '"',
+    "?",
+    "%s",
+    "a\x01",
+    "a\ud7ff",
+    "a\ue000",
+    "a\U00010000",
+]
 NUMBERS = [-(1 << 63), -1, 0, 1, 2, 3, 10**18, (1 << 63) - 1]
 TEXT_FIELDS = ["project", "dialect", "scope", "handle", "name", "cluster"]
 NUMBER_FIELDS = ["id", "priority", "created", "updated", "started", "ended", "deleted"]
@@ -76,13 +101,19 @@ texts = (
     | st.text(max_size=3)
     | st.text(st.sampled_from("ab\0\x01\ud7ff\ud800\udfff\ue000"), max_size=3)  # some that no row can hold
 )
-numbers = st.sampled_from(NUMBERS) | st.integers(-(1 << 65), 1 << 65) | st.sampled_from([one.id for one in JOBS])
+numbers = (
+    st.sampled_from(NUMBERS) | st.integers(-(1 << 65), 1 << 65) | st.sampled_from([one.id for one in JOBS])
+)
 orders = ["=", "!=", "<", "<=", ">", ">="]
 
 
-def compares(fields: list[str], values: st.SearchStrategy[Anything], ops: list[str]) -> st.SearchStrategy[Compare]:
+def compares(
+    fields: list[str], values: st.SearchStrategy[Anything], ops: list[str]
+) -> st.SearchStrategy[Compare]:
     single = st.builds(Compare, st.sampled_from(fields), st.sampled_from(ops), values)
-    several = st.builds(Compare, st.sampled_from(fields), st.just("in"), st.lists(values, max_size=4).map(tuple))
+    several = st.builds(
+        Compare, st.sampled_from(fields), st.just("in"), st.lists(values, max_size=4).map(tuple)
+    )
     missing = st.builds(Compare, st.sampled_from(fields), st.sampled_from(["=", "!="]), st.none())
     return single | several | missing
 
@@ -107,7 +138,9 @@ Run = Callable[[str, tuple[Anything, ...]], list[tuple[Anything, ...]]]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Flavour, Run]]:
+def database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Flavour, Run]]:
     if request.param == "sqlite":
         path: Path = tmp_path_factory.mktemp("where") / "turnout.db"
         migrate.open_sqlite(path)
@@ -132,7 +165,9 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @example(query=Compare("name", ">=", "a\udfff"))
 @example(query=Not(Compare("started", "<", 3)))
 @example(query=Compare("state", "in", (State.QUEUED, State.RUNNING)))
-@example(query=All(Compare("project", "=", "a"), Compare("scope", "=", "scope-1"), Compare("deleted", "=", None)))
+@example(
+    query=All(Compare("project", "=", "a"), Compare("scope", "=", "scope-1"), Compare("deleted", "=", None))
+)
 def test_finds_what_python_would(database: tuple[Flavour, Run], query: Query):
     flavour, run = database
     expected = [one for one in JOBS if holds(query, one)]
@@ -198,7 +233,9 @@ def test_a_filter_too_large_for_a_database_is_the_callers_fault():
 
 def test_the_largest_filter_works(database: tuple[Flavour, Run]):
     flavour, run = database
-    many = Any(*[Compare("id", "=", number) for number in range(MOST_CONDITIONS - 1)], Compare("id", "=", JOBS[0].id))
+    many = Any(
+        *[Compare("id", "=", number) for number in range(MOST_CONDITIONS - 1)], Compare("id", "=", JOBS[0].id)
+    )
     assert run(*Selection(many, flavour).count()) == [(1,)]
     among = Compare("id", "in", (*range(MOST_VALUES - 1), JOBS[0].id))
     assert run(*Selection(among, flavour).count()) == [(1,)]

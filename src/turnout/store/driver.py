@@ -12,6 +12,8 @@ from turnout.store.statements import Flavour
 
 Connection = TypeVar("Connection")
 Result = TypeVar("Result")
+Connect = Callable[[], Connection]
+"""Gives a thread its connection, a new one if the last broke."""
 
 
 class StoreError(TurnoutError):
@@ -58,13 +60,13 @@ class Crew(Generic[Connection]):
     def __init__(
         self,
         name: str,
-        connect: Callable[[], Connection],
+        connect: Connect[Connection],
         usable: Callable[[Connection], bool] = lambda _: True,
         threads: int = 1,
     ) -> None:
         self._connect = connect
         self._usable = usable
-        self._queue: SimpleQueue[Callable[[Callable[[], Connection]], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[Connect[Connection]], None] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"{name}-{number}", daemon=True)
             for number in range(threads)
@@ -72,17 +74,17 @@ class Crew(Generic[Connection]):
         for thread in self._threads:
             thread.start()
 
-    async def run(self, work: Callable[[Connection], Result]) -> Result:
+    async def run(self, work: Callable[[Connect[Connection]], Result]) -> Result:
         return await self.submit(work)
 
-    def submit(self, work: Callable[[Connection], Result]) -> asyncio.Future[Result]:
+    def submit(self, work: Callable[[Connect[Connection]], Result]) -> asyncio.Future[Result]:
         """It is done even if nobody waits for the answer any more."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
 
-        def task(connection: Callable[[], Connection]) -> None:
+        def task(connect: Connect[Connection]) -> None:
             try:
-                result = work(connection())
+                result = work(connect)
             except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
                 _tell(loop, answer, answer.set_exception, error)
             else:
@@ -91,8 +93,8 @@ class Crew(Generic[Connection]):
         self._queue.put(task)
         return answer
 
-    def post(self, work: Callable[[Callable[[], Connection]], None]) -> None:
-        """Without an answer; `work` asks for the connection itself and deals with what goes wrong."""
+    def post(self, work: Callable[[Connect[Connection]], None]) -> None:
+        """Without an answer; `work` deals with what goes wrong."""
         self._queue.put(work)
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from psycopg import errors
 
 from turnout.errors import Misconfigured
 from turnout.store import migrate
-from turnout.store.driver import Crew, Step, StoreError, Unanswered
+from turnout.store.driver import Connect, Crew, Step, StoreError, Unanswered
 from turnout.store.rows import Row
 from turnout.store.statements import POSTGRES
 
@@ -37,13 +37,15 @@ class PostgresDriver:
         self._readers = Crew("store-reader", lambda: connect(url), _usable, threads=READERS)
 
     async def write(self, steps: list[Step]) -> None:
-        await self._writer.run(lambda connection: _explaining(lambda: _write(connection, steps)))
+        await self._writer.run(lambda connect: _explaining(lambda: _write(connect(), steps)))
 
     async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
-        return await self._read(lambda connection: _each(connection, sql, keys)) if keys else []
+        if not keys:
+            return []
+        return await self._readers.run(lambda connect: _read(connect, sql, keys))
 
     async def read(self, sql: str, parameters: Row = (), *, near: bool = False) -> list[Row]:
-        return (await self._read(lambda connection: _each(connection, sql, (parameters,))))[0]
+        return (await self.each(sql, (parameters,)))[0]
 
     async def close(self) -> None:
         await self._readers.close()
@@ -53,12 +55,6 @@ class PostgresDriver:
 
     def _for_writing(self) -> Connection:
         return self._first.pop() if self._first else _for_writing(self._url)
-
-    async def _read(self, work: Callable[[Connection], Result]) -> Result:
-        try:
-            return await self._readers.run(lambda connection: _explaining(lambda: work(connection)))
-        except Broken:
-            return await self._readers.run(lambda connection: _explaining(lambda: work(connection)))
 
 
 def open_postgres(url: str) -> PostgresDriver:
@@ -148,6 +144,14 @@ def _write(connection: Connection, steps: list[Step]) -> None:
                 raise StoreError(f"only {cursor.rowcount} of {len(step.rows)} rows are there: {step.sql}")
 
 
+def _read(connect: Connect[Connection], sql: str, keys: Sequence[Row]) -> list[list[Row]]:
+    """Once more if the connection turns out to be gone: the server may have been started anew."""
+    try:
+        return _explaining(lambda: _each(connect(), sql, keys))
+    except Broken:
+        return _explaining(lambda: _each(connect(), sql, keys))
+
+
 def _each(connection: Connection, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
     statement = cast(LiteralString, sql)
     with connection.cursor() as cursor:
@@ -173,6 +177,8 @@ def _explaining(work: Callable[[], Result]) -> Result:
         raise Broken(f"the database cannot be reached: {_one_line(error)}") from error
     except psycopg.Error as error:
         raise StoreError(f"the database answers: {_one_line(error)}") from error
+    except UnicodeError as error:
+        raise StoreError(f"no database holds that: {error}") from error
 
 
 def _one_line(error: Exception) -> str:

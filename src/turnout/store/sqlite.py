@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from turnout.errors import Misconfigured
-from turnout.store.driver import Crew, Step, StoreError, Unanswered
+from turnout.store.driver import Connect, Crew, Step, StoreError, Unanswered
 from turnout.store.rows import Row
 from turnout.store.statements import SQLITE
 
@@ -49,35 +49,36 @@ class SqliteDriver:
         self._writer = Crew("store-writer", lambda: self._writing)
         self._readers = Crew("store-reader", self._for_reading, threads=READERS)
         self._checkpointer = Crew("store-checkpoint", self._for_writing)
-        self._committing: asyncio.Future[None] | None = None
+        self._working: asyncio.Future[None] | None = None
         self._slow = 0
         self._pages = 0
         self._checkpointing = False
         self._overfull = False
 
     async def write(self, steps: list[Step]) -> None:
-        if self._committing and not self._committing.done():
-            await asyncio.wait([self._committing])  # its caller gave up waiting
+        if self._working and not self._working.done():
+            await asyncio.wait([self._working])  # its caller gave up waiting
+        self._roll_back()
         if self._overfull:
             await self._checkpointer.run(self._checkpoint)
-            self._overfull = False
         size = sum(len(step.rows) for step in steps)
+        pages = size + 2 * len(steps)
         await self._begin()
         if size <= NEAR_WRITES:
             self._change(steps)
             steps = []
         await self._commit(steps)
-        self._written(size + 2 * len(steps))
+        self._written(pages)
 
     async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
         if len(keys) <= NEAR_KEYS:
             return _each(self._near, sql, keys)
-        return await self._readers.run(lambda connection: _each(connection, sql, keys))
+        return await self._readers.run(lambda connect: _each(connect(), sql, keys))
 
     async def read(self, sql: str, parameters: Row = (), *, near: bool = False) -> list[Row]:
         if near:
             return _each(self._near, sql, (parameters,))[0]
-        return await self._readers.run(lambda connection: _each(connection, sql, (parameters,))[0])
+        return await self._readers.run(lambda connect: _each(connect(), sql, (parameters,))[0])
 
     async def close(self) -> None:
         self._near.close()
@@ -105,7 +106,7 @@ class SqliteDriver:
         except sqlite3.OperationalError as error:
             if not _busy(error):
                 raise _explained(error) from error
-            await self._writer.run(_begin_patiently)
+            await self._on_thread(lambda: _begin_patiently(self._writing))
 
     def _change(self, steps: list[Step]) -> None:
         try:
@@ -117,19 +118,26 @@ class SqliteDriver:
             self._roll_back()
             if isinstance(error, sqlite3.Error):
                 raise _explained(error) from error
+            if isinstance(error, UnicodeError | OverflowError):
+                raise StoreError(f"no database holds that: {error}") from error
             raise
 
     async def _commit(self, steps: list[Step]) -> None:
         """Of what was changed already, and of these steps."""
         if steps or self._slow:
             self._slow = max(0, self._slow - 1)
-            self._committing = self._writer.submit(lambda _: self._finish(steps))
-            return await self._committing
+            await self._on_thread(lambda: self._finish(steps))
+            return
         began = time.perf_counter()
         self._finish([])
         if time.perf_counter() - began > SLOW_SECONDS:
             self._slow = SLOW_COMMITS
-        return None
+
+    async def _on_thread(self, work: Callable[[], None]) -> None:
+        """It goes on if the caller gives up: see `write`."""
+        self._working = self._writer.submit(lambda _: work())
+        await asyncio.wait([self._working])
+        self._working.result()
 
     def _finish(self, steps: list[Step]) -> None:
         self._change(steps)
@@ -150,19 +158,19 @@ class SqliteDriver:
             self._pages, self._checkpointing = 0, True
             self._checkpointer.post(self._checkpoint_beside)
 
-    def _checkpoint_beside(self, connection: Callable[[], sqlite3.Connection]) -> None:
+    def _checkpoint_beside(self, connect: Connect[sqlite3.Connection]) -> None:
+        # The next commit begins the log anew if all of it was carried over when it starts.
+        self._overfull = self._checkpoint(connect) > LARGEST_LOG_PAGES
+        self._checkpointing = False
+
+    def _checkpoint(self, connect: Connect[sqlite3.Connection]) -> int:
+        """How many pages the log has."""
+        self._overfull = False
         try:
-            self._checkpoint(connection())
+            return connect().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
         except sqlite3.Error:
             # The log keeps what was not carried over; a disk in trouble shows in the next commit.
-            return
-        finally:
-            self._checkpointing = False
-
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        # The next commit begins the log anew if all of it was carried over when it starts.
-        self._overfull = pages > LARGEST_LOG_PAGES
+            return 0
 
 
 def prepare(database: Path) -> sqlite3.Connection:

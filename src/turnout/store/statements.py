@@ -50,13 +50,14 @@ class Statements:
         )
         self.events = f"SELECT {names(EVENT)} FROM events WHERE job = {mark} ORDER BY number LIMIT {mark}"
         self.finished = f"SELECT state, ended, deleted FROM jobs WHERE id = {mark}"
+        # To SQLite CROSS JOIN says in which order to go: from the few live jobs to what belongs to them.
         self.live_jobs = (
-            f"SELECT {names(JOB, 'jobs.')}, spec FROM jobs JOIN documents ON documents.job = jobs.id"
-            f" WHERE {LIVE} ORDER BY jobs.id"
+            f"SELECT {names(JOB, 'jobs.')}, spec FROM jobs CROSS JOIN documents"
+            f" WHERE documents.job = jobs.id AND {LIVE} ORDER BY jobs.id"
         )
         self.live_replicas = (
-            f"SELECT {names(REPLICA, 'replicas.')} FROM jobs JOIN replicas ON replicas.job = jobs.id"
-            f" AND replicas.attempt = jobs.attempt WHERE jobs.{LIVE} ORDER BY replicas.job, rank"
+            f"SELECT {names(REPLICA, 'replicas.')} FROM jobs CROSS JOIN replicas WHERE replicas.job = jobs.id"
+            f" AND replicas.attempt = jobs.attempt AND jobs.{LIVE} ORDER BY jobs.id, rank"
         )
         self.insert_job = _insert("jobs", JOB, mark)
         self.insert_document = _insert("documents", DOCUMENT, mark)

@@ -65,7 +65,7 @@ class Selection:
         return f"SELECT count(*) FROM jobs{self._access(False)} WHERE {self._where()}", tuple(self._values)
 
     def _where(self) -> str:
-        return f"{self.condition} AND {LIVE}" if self.live else self.condition
+        return f"({self.condition}) AND {LIVE}" if self.live else f"({self.condition})"
 
     def _access(self, by_id: bool) -> str:
         """An index that does not give the order makes SQLite read and sort all that it leads to, for one page of it."""

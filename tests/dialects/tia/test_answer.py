@@ -109,19 +109,10 @@ def test_log_lines():
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", line.pod_id)
 
 
-def test_pods_keep_their_names_and_share_the_jobs_letters():
+def test_pods_keep_their_ids():
     first, second = ReplicaName("worker", 0), ReplicaName("worker", 1)
-    assert answer.pod_name(job(), first) == answer.pod_name(job(), first)
-    one, two = (answer.pod_name(job(), name).split("-") for name in (first, second))
-    assert one[3] == two[3]
-    assert one[5] != two[5]
+    assert answer.pod_id(job(), first) == answer.pod_id(job(), first)
     assert answer.pod_id(job(), first) != answer.pod_id(job(), second)
-
-
-def test_long_names_are_cut_in_pods():
-    long = job()
-    long.name = "a" * 100
-    assert answer.pod_name(long, ReplicaName("ps", 3)).startswith("a" * 40 + "-ps-")
 
 
 def test_accounts_look_like_tencents():

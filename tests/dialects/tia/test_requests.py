@@ -46,6 +46,8 @@ def create(**fields: Any) -> dict[str, Any]:
         (create(Args=["a", 1]), "InvalidParameter", "Args"),
         (create(Args=["\0"]), "InvalidParameter", "Args.0"),
         (create(Args=["x" * 131072]), "InvalidParameter", "Args.0"),
+        (create(Args=["a"] * 10_000), "InvalidParameter", "Args"),
+        (create(PackageDir=["file:///tmp:/data"] * 65), "InvalidParameter", "PackageDir"),
         (create(Command=[]), "InvalidParameter", "Command"),
         (create(Debug="yes"), "InvalidParameter", "Debug"),
         (create(RuntimeVersion="tf-9"), "InvalidParameter", "RuntimeVersion"),

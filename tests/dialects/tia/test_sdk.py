@@ -209,6 +209,12 @@ def test_lists_are_newest_first(service: Service):
     assert names(Offset=5) == []
 
 
+def test_as_many_arguments_as_are_accepted_also_run(service: Service):
+    service.create("words", "sh", "-c", "echo $#", "sh", Args=[str(number) for number in range(7_996)])
+    service.wait("words")
+    assert [line.Log for line in service.logs("words")] == ["7996"]
+
+
 def test_more_gpus_than_there_are(service: Service):
     with pytest.raises(TencentCloudSDKException) as raised:
         service.create("greedy", "true", MasterType="0U0G8P")

@@ -80,14 +80,13 @@ def message(job: Job, replicas: Sequence[Replica]) -> str:
 def logs(view: JobView, lines: Sequence[Line]) -> list[wire.Log]:
     job = view.job
     namespace = str(account.app_id(job.project))
-    pods = {name: (pod_id(job, name), pod_name(job, name)) for name in {line.replica for line in lines}}
+    pods = {
+        name: (pod_id(job, name), host_name(job.id, job.name, name))
+        for name in {line.replica for line in lines}
+    }
     return [
         wire.Log(CONTAINER, line.text, namespace, *pods[line.replica], rfc3339(line.at)) for line in lines
     ]
-
-
-def pod_name(job: Job, replica: ReplicaName) -> str:
-    return host_name(job.id, job.name, replica)
 
 
 def pod_id(job: Job, replica: ReplicaName) -> str:

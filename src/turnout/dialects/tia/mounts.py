@@ -19,8 +19,9 @@ FORMS = {
     "file": "file://<directory>:<mount point>[:ro]",
 }
 
-# What the program's own system needs stays as it is.
-_SYSTEM = frozenset({"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"})
+MAX_MOUNTS = 64
+SYSTEM = frozenset({"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"})
+"""Top directories that nothing is mounted in: the program's own system needs them as they are."""
 
 _COS = re.compile(r"([a-z0-9][a-z0-9-]*)-[0-9]+(?:\.[A-Za-z0-9-]+)+(?::[0-9]+)?/([^:]*):([^:]*)")
 _NFS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(/[^:]*):([^:]*)")
@@ -30,6 +31,10 @@ _FILE = re.compile(r"(/[^:]*):([^:]*?)(:ro)?")
 
 def parse_all(entries: Sequence[str] | None) -> tuple[Mount, ...]:
     """The sample's `[""]` means none."""
+    if entries and len(entries) > MAX_MOUNTS:
+        raise Invalid(
+            f"PackageDir has {len(entries)} entries; {MAX_MOUNTS} are possible.", field="PackageDir"
+        )
     mounts: list[Mount] = []
     for index, entry in enumerate(entries or ()):
         if not entry:
@@ -95,7 +100,7 @@ def _mount_point(text: str, field: str) -> str:
         )
     if ".." in parts:
         raise Invalid(f"{field}: the mount point {text!r} must not lead upwards with `..`.", field=field)
-    if parts[0] in _SYSTEM:
+    if parts[0] in SYSTEM:
         raise Invalid(
             f"{field}: the mount point {text!r} is inside /{parts[0]}, which the system needs; use /data or the like.",
             field=field,

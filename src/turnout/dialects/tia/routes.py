@@ -3,6 +3,7 @@
 Spoken to ASGI directly: every call comes through here, and a request object would cost as much as all the rest.
 """
 
+import itertools
 import logging
 import time
 import uuid
@@ -80,6 +81,9 @@ class Endpoint:
         self._keys = keys
         self._no_auth = no_auth
         self._page = page
+        # A UUID whose first part is this run's and whose last part counts: unique, and far cheaper than a random one.
+        self._run = str(uuid.uuid4())[:23]
+        self._count = itertools.count(1)
         self._handlers = actions.handlers()
         self._decoders = {name: json_decoder(kind) for name, (kind, _) in self._handlers.items()}
 
@@ -89,7 +93,7 @@ class Endpoint:
             response = await self._page(Request(scope, receive))
             await response(scope, receive, send)
             return
-        request_id = str(uuid.uuid4())
+        request_id = f"{self._run}-{next(self._count):012x}"
         answer = await self._answer(scope, headers, receive, request_id)
         if answer is None:
             return

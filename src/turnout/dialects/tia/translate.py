@@ -19,6 +19,8 @@ from turnout.job import Compare, Mount, NewJob, Page, Program, Query, Resources,
 DIALECT = "tia"
 MAX_NAME = 128
 MAX_REPLICAS = 1000
+MAX_WORDS = 8000
+"""bubblewrap hands on 9000 at most, its own options among them."""
 MAX_WORD = (128 << 10) - 1
 MAX_COMMAND_LINE = 3 << 19
 """The kernel takes 2 MiB of words and environment; a quarter is left for the environment."""
@@ -243,6 +245,8 @@ def _program(request: wire.JobFields, runtime: Runtime) -> Program:
     if not words[0]:
         field = "Command.0" if command else "Args.0"
         raise Invalid(f"{field} is empty: it names the program to run.", field=field)
+    if len(words) > MAX_WORDS:
+        raise Invalid(f"Command and Args have {len(words)} words; {MAX_WORDS} are possible.", field="Args")
     if sum(len(word.encode()) + 9 for word in words) > MAX_COMMAND_LINE:
         raise Invalid(f"Command and Args are larger than {MAX_COMMAND_LINE} bytes together.", field="Args")
     return Program(command=command, args=args, runtime=runtime.name, wants=runtime.wants)

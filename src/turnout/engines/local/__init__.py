@@ -12,10 +12,10 @@ from typing import Protocol
 from turnout import chaos
 from turnout.config import Settings
 from turnout.engines import Refused, Unreachable
+from turnout.engines.local import machine
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.link import Link, Said
 from turnout.engines.local.log import FileLog
-from turnout.engines.local.machine import Machine
 from turnout.errors import TurnoutError
 from turnout.job import (
     Attempt,
@@ -65,7 +65,7 @@ class LocalEngine:
         self._up = asyncio.Event()
 
     async def open(self) -> None:
-        self._machine = await asyncio.to_thread(Machine.prepare, self._paths, self._settings)
+        self._machine = await asyncio.to_thread(machine.prepare, self._paths, self._settings)
         self._link = Link(self._paths, self._machine.account, self._heard, self._lost)
         self._reports.put_nowait(Capacity((self._machine.node,)))
         await self._connect()
@@ -80,16 +80,18 @@ class LocalEngine:
             yield await self._reports.get()
 
     def runtime(self, name: str) -> str:
-        return self._machine.describe(name)
+        return self._machine.runtimes.describe(name)
 
     async def start(self, launch: Launch) -> None:
-        machine = self._machine
+        here = self._machine
         try:
             binds = [self._bind(launch, number) for number in range(len(launch.spec.mounts))]
             gang = self._leases.lease(launch)
-            runtimes = {role.program.runtime: machine.runtime(role.program.runtime) for role in launch.spec.roles}
+            runtimes = {
+                role.program.runtime: here.runtimes.get(role.program.runtime) for role in launch.spec.roles
+            }
             directory = self._paths.attempts / str(launch.attempt)
-            plan = plan_gang(launch, gang, runtimes, binds, machine.layout, directory)
+            plan = plan_gang(launch, gang, runtimes, binds, here.layout, directory)
         except (Impossible, TurnoutError) as error:
             self._leases.release(launch.attempt)
             raise Refused(str(error)) from error
@@ -99,7 +101,9 @@ class LocalEngine:
         chaos.point("engine.sent")
 
     async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
-        await self._tell({"t": "stop", "a": str(attempt), "names": [str(name) for name in replicas], "grace": grace})
+        await self._tell(
+            {"t": "stop", "a": str(attempt), "names": [str(name) for name in replicas], "grace": grace}
+        )
 
     async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
         self._leases.release(attempt)

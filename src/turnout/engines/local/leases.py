@@ -34,7 +34,9 @@ class Leases:
             if text not in held:
                 held[text] = (self._address(), self._block())
             address, first = held[text]
-            peers.append(Peer(name, host_name(launch.name, text), address, tuple(range(first, first + PORTS))))
+            peers.append(
+                Peer(name, host_name(launch.name, text), address, tuple(range(first, first + PORTS)))
+            )
         return tuple(peers)
 
     def address(self, attempt: Attempt, replica: str) -> str:

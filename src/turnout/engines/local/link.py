@@ -3,19 +3,19 @@
 import asyncio
 import contextlib
 import fcntl
-import zlib
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgspec
 
 from turnout import chaos
 from turnout.engines import Unreachable
+from turnout.engines.local.account import Account
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 
@@ -46,14 +46,6 @@ class Said(msgspec.Struct):
     trimmed: tuple[str, str, int, str] | None = None
     grew: str | None = None
     synced: bool = False
-
-
-class Account(NamedTuple):
-    """Whom the keeper runs as; uid -1: as the service itself."""
-
-    name: str
-    uid: int = -1
-    gid: int = -1
 
 
 class Link:
@@ -146,7 +138,7 @@ class Link:
     def _spawn(self, lock: int, listener: int) -> None:
         if self._keeper:
             self._keeper.wait()
-        uid, gid = self._account.uid, self._account.gid
+        uid, gid = (self._account.uid, self._account.gid) if self._account.other else (-1, -1)
         name = f"turnout-{zlib.crc32(os.fsencode(self._paths.data)):08x}"
         places = (str(self._paths.keeper), str(self._paths.attempts))
         argv = [sys.executable, "-I", "-S", "-c", _START, str(_RUNNER), *places]
@@ -166,7 +158,7 @@ class Link:
             )
 
     @contextlib.contextmanager
-    def _short_path(self):  # noqa: ANN202
+    def _short_path(self) -> Iterator[str]:
         """The socket's path through a descriptor of its directory: paths of sockets are limited to 108 bytes."""
         directory = os.open(self._paths.keeper, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -184,7 +176,8 @@ class Link:
         except OSError:
             data = b""
         if not data:
-            return self._drop()
+            self._drop()
+            return
         *lines, self._in = (self._in + data).split(b"\n")
         for line in lines:
             said = self._decoder.decode(line)
@@ -204,7 +197,8 @@ class Link:
         except BlockingIOError:
             return
         except OSError:
-            return self._drop()
+            self._drop()
+            return
         if not self._out:
             asyncio.get_running_loop().remove_writer(self._socket)
 

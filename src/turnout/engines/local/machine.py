@@ -1,54 +1,50 @@
-"""What this machine is and has, found out once when the engine opens."""
+"""What this machine is and what the engine makes of it, found out once when the engine opens."""
 
 import os
-import pwd
-import socket
-import subprocess
-import sys
-from pathlib import Path
+from typing import NamedTuple
 
-from turnout import config
 from turnout.config import Settings
-from turnout.engines.local.link import Account
+from turnout.engines.local import sandbox
+from turnout.engines.local.account import Account, check_way, job_user
+from turnout.engines.local.interpreters import Runtimes
+from turnout.engines.local.node import find_gpus, node
 from turnout.job import Node
 from turnout.paths import Paths
-from turnout.runner.plan import Layout, Runtime
+from turnout.runner.plan import Layout
 
 
-class Machine:
+class Machine(NamedTuple):
     account: Account
+    runtimes: Runtimes
     layout: Layout
     node: Node
 
-    @classmethod
-    def prepare(cls, paths: Paths, settings: Settings) -> "Machine":
-        self = cls()
-        self._paths = paths
-        self.account = Account(pwd.getpwuid(os.geteuid()).pw_name)
-        if os.geteuid() == 0:
-            name = settings.engines.local.user
-            try: entry = pwd.getpwnam(name)
-            except KeyError:
-                subprocess.run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", name], check=True)
-                entry = pwd.getpwnam(name)
-            self.account = Account(name, entry.pw_uid, entry.pw_gid)
-        paths.data.mkdir(parents=True, exist_ok=True)
-        if os.geteuid() == 0: os.chmod(paths.data, 0o711)
-        for d in (paths.attempts, paths.keeper):
-            d.mkdir(exist_ok=True, mode=0o700)
-            if self.account.uid >= 0: os.chown(d, self.account.uid, self.account.gid)
-        shim = paths.runtimes / "host"
-        shim.mkdir(parents=True, exist_ok=True)
-        os.chmod(paths.runtimes, 0o755)
-        self._runtime = Runtime("/usr/bin/python3", str(shim))
-        self.layout = Layout(processes=settings.limits.processes, log_bytes=settings.limits.log_bytes, user=self.account.name)
-        gpus = settings.engines.local.gpus
-        cores = len(os.sched_getaffinity(0))
-        self.node = Node(socket.gethostname(), cores * settings.engines.local.overcommit, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), gpus if isinstance(gpus, int) else 0)
-        return self
 
-    def runtime(self, name: str) -> Runtime:
-        return self._runtime
+def prepare(paths: Paths, settings: Settings) -> Machine:
+    """Makes the job user and its directories where they are missing. Raises Misconfigured."""
+    account = job_user(settings.engines.local.user)
+    _make_directories(paths, account)
+    check_way(account, paths.data)
+    gpus = find_gpus(settings.engines.local.gpus)
+    layout = Layout(
+        sandbox=sandbox.options(settings, account, paths.runtimes / ".etc"),
+        processes=settings.limits.processes,
+        log_bytes=settings.limits.log_bytes,
+        gpus=gpus.count > 0,
+        gpu_devices=gpus.devices,
+        user=account.name,
+    )
+    runtimes = Runtimes(paths.runtimes, account, settings.runtimes)
+    return Machine(account, runtimes, layout, node(settings.engines.local, gpus))
 
-    def describe(self, name: str) -> str:
-        return "Python 3 (/usr/bin/python3)"
+
+def _make_directories(paths: Paths, account: Account) -> None:
+    """The data directory can be walked through by the job's user, but not listed; only its own are open to it."""
+    paths.data.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if account.other:
+        paths.data.chmod(paths.data.stat().st_mode & 0o7777 | 0o011)
+    paths.runtimes.mkdir(mode=0o755, exist_ok=True)
+    for directory in (paths.attempts, paths.keeper):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        if account.other:
+            os.chown(directory, account.uid, account.gid)

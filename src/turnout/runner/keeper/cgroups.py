@@ -1,26 +1,287 @@
-"""Limits on CPU, memory and processes, by a pool of cgroups that are used again and again."""
+"""Limits on CPU, memory and processes, by cgroups that are made once and used again and again.
 
+Moving a process between cgroups takes the kernel some ten milliseconds, so none is moved. Under version 1 the keeper
+itself goes into the cgroup (a thread that moves itself is spared the wait), starts the process there and comes back;
+under version 2 the process is born in it.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
 from typing import Any
+
+_PERIOD = 100_000
+_LEAST_MEMORY = 16 << 20
+"""The keeper is in there for a moment too."""
+_CONTROLLERS = ("cpu", "memory", "pids")
 
 
 class Slot:
-    number: int
-    memory: int
+    """A cgroup that holds one replica at a time."""
 
-    def end_all(self) -> bool:
-        return False
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.memory = 0
+        self.born_in = -1
+        """A descriptor of the cgroup for clone3; -1: the keeper has to be in it when it starts the process."""
+        self._set: dict[str, str] = {}
+        self._kills = 0
+
+    def limit(self, plan: dict[str, Any]) -> None:
+        self.memory = max(plan["memory"], _LEAST_MEMORY) if plan["memory"] else 0
+        for path, value in self._wanted(plan["cpu"], self.memory, plan["processes"]):
+            self._write(path, value)
+        self._kills = self._count_kills()
 
     def memory_kills(self) -> int:
-        return 0
+        """How many processes the kernel killed because the replica needed more memory than it may have."""
+        return self._count_kills() - self._kills
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        yield
+
+    def end_all(self) -> bool:
+        """Kills whatever is in it; False when there is nothing."""
+        pids = self._pids()
+        if pids:
+            # Nobody in there can fork any more while we go through them.
+            self._write(self._pids_max, "0")
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(pids)
+
+    @property
+    def _pids_max(self) -> str:
+        raise NotImplementedError
+
+    def _wanted(self, cpu: float, memory: int, processes: int) -> list[tuple[str, str]]:
+        raise NotImplementedError
+
+    def _pids(self) -> list[int]:
+        raise NotImplementedError
+
+    def _count_kills(self) -> int:
+        raise NotImplementedError
+
+    def _write(self, path: str, value: str) -> None:
+        """Only what differs from the last time: most replicas want what the one before them wanted."""
+        if self._set.get(path) != value:
+            write(path, value)
+            self._set[path] = value
+
+
+class SlotV1(Slot):
+    def __init__(self, number: int, base: dict[str, str], home: list[int]) -> None:
+        super().__init__(number)
+        self._at = {controller: f"{path}/{number}" for controller, path in base.items()}
+        for path in self._at.values():
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+        self._tasks = [os.open(path + "/tasks", os.O_WRONLY | os.O_CLOEXEC) for path in self._at.values()]
+        self._home = home
+        self._swap = self._at["memory"] + "/memory.memsw.limit_in_bytes"
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        try:
+            for tasks in self._tasks:
+                os.write(tasks, b"0")
+            yield
+        finally:
+            for tasks in self._home:
+                os.write(tasks, b"0")
+
+    @property
+    def _pids_max(self) -> str:
+        return self._at["pids"] + "/pids.max"
+
+    def _wanted(self, cpu: float, memory: int, processes: int) -> list[tuple[str, str]]:
+        quota = str(max(1000, int(cpu * _PERIOD))) if cpu else "-1"
+        wanted = [
+            (self._at["cpu"] + "/cpu.cfs_period_us", str(_PERIOD)),
+            (self._at["cpu"] + "/cpu.cfs_quota_us", quota),
+            (self._pids_max, str(processes or "max")),
+        ]
+        limit = (self._at["memory"] + "/memory.limit_in_bytes", str(memory or -1))
+        if self._set.get(limit[0]) != limit[1] and os.path.exists(self._swap):
+            # With swap may never be less than without: let go of the one before the other is set.
+            return [*wanted, (self._swap, "-1"), limit, (self._swap, limit[1])]
+        return [*wanted, limit]
+
+    def _pids(self) -> list[int]:
+        return [int(pid) for pid in read(self._at["pids"] + "/cgroup.procs").split()]
+
+    def _count_kills(self) -> int:
+        return count(read(self._at["memory"] + "/memory.oom_control"), "oom_kill")
+
+
+class SlotV2(Slot):
+    def __init__(self, number: int, base: str) -> None:
+        super().__init__(number)
+        self._at = f"{base}/{number}"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._at)
+        self.born_in = os.open(self._at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def end_all(self) -> bool:
+        if count(read(self._at + "/cgroup.events"), "populated") == 0:
+            return False
+        try:
+            write(self._at + "/cgroup.kill", "1")
+        except OSError:
+            # Before Linux 5.14.
+            return super().end_all()
+        return True
+
+    @property
+    def _pids_max(self) -> str:
+        return self._at + "/pids.max"
+
+    def _wanted(self, cpu: float, memory: int, processes: int) -> list[tuple[str, str]]:
+        wanted = [
+            (
+                self._at + "/cpu.max",
+                f"{max(1000, int(cpu * _PERIOD))} {_PERIOD}" if cpu else f"max {_PERIOD}",
+            ),
+            (self._at + "/memory.max", str(memory or "max")),
+            (self._at + "/memory.oom.group", "1"),
+            (self._pids_max, str(processes or "max")),
+        ]
+        swap = self._at + "/memory.swap.max"
+        return [*wanted, (swap, "0" if memory else "max")] if os.path.exists(swap) else wanted
+
+    def _pids(self) -> list[int]:
+        return [int(pid) for pid in read(self._at + "/cgroup.procs").split()]
+
+    def _count_kills(self) -> int:
+        return count(read(self._at + "/memory.events"), "oom_kill")
 
 
 class Slots:
-    kind = ""
+    """The pool. `kind` tells people how limits are kept."""
 
-    def take(self, plan: dict[str, Any]) -> Slot | None: ...
-    def retake(self, number: int) -> Slot: ...
-    def give_back(self, slot: Slot) -> None: ...
+    def __init__(self, kind: str, base: dict[str, str] | str, home: list[int] | None = None) -> None:
+        self.kind = kind
+        self._base = base
+        self._home = home or []
+        self._free: list[Slot] = []
+        self._used: set[int] = set()
+
+    def take(self, plan: dict[str, Any]) -> Slot | None:
+        """None for one without limits, and when the kernel refuses: rlimits have to do then."""
+        if not plan["cpu"] and not plan["memory"]:
+            return None
+        slot = self._free.pop() if self._free else None
+        try:
+            slot = slot or self._make(min(set(range(len(self._used) + 1)) - self._used))
+            slot.limit(plan)
+        except OSError as error:
+            print(f"no cgroup: {error}", file=sys.stderr)  # noqa: T201
+            return None
+        self._used.add(slot.number)
+        return slot
+
+    def retake(self, number: int) -> Slot | None:
+        """The one that a replica is in which an earlier keeper started."""
+        try:
+            slot = self._make(number)
+        except OSError:
+            return None
+        self._used.add(number)
+        return slot
+
+    def give_back(self, slot: Slot) -> None:
+        """It must be empty."""
+        self._used.discard(slot.number)
+        self._free.append(slot)
+
+    def _make(self, number: int) -> Slot:
+        return (
+            SlotV2(number, self._base)
+            if isinstance(self._base, str)
+            else SlotV1(number, self._base, self._home)
+        )
 
 
-def find(name: str, uid: int, gid: int) -> Slots | None:
-    return None
+def find(
+    name: str, uid: int, gid: int, root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup"
+) -> Slots | None:
+    """Makes a place below our own cgroups that `uid` may work in, and goes there. None: we may not."""
+    try:
+        ours = dict(line.split(":", 2)[1:] for line in read(own).splitlines())
+        if os.path.exists(root + "/cgroup.controllers"):
+            return _version_2(name, uid, gid, root, ours.get("", "/"))
+        return _version_1(name, uid, gid, root, ours)
+    except (OSError, ValueError) as error:
+        print(f"no cgroups, limits are kept by rlimits: {error}", file=sys.stderr)  # noqa: T201
+        return None
+
+
+def _version_1(name: str, uid: int, gid: int, root: str, ours: dict[str, str]) -> Slots:
+    mine = {one: path for controllers, path in ours.items() for one in controllers.split(",")}
+    base: dict[str, str] = {}
+    home: list[int] = []
+    for controller in _CONTROLLERS:
+        base[controller] = f"{root}/{controller}{mine[controller].rstrip('/')}/{name}"
+        for path in (base[controller], base[controller] + "/keeper"):
+            _delegate(path, uid, gid, "tasks")
+        home.append(os.open(base[controller] + "/keeper/tasks", os.O_WRONLY | os.O_CLOEXEC))
+    for tasks in home:
+        os.write(tasks, b"0")
+    return Slots("cgroups v1", base, home)
+
+
+def _version_2(name: str, uid: int, gid: int, root: str, ours: str) -> Slots:
+    """Controllers can be given on only by a cgroup that holds no process itself: the nearest above us that may."""
+    enable = " ".join(f"+{controller}" for controller in _CONTROLLERS)
+    above = ours.rstrip("/")
+    trouble: OSError | None = None
+    while above:
+        above = above.rpartition("/")[0]
+        base = f"{root}{above}/{name}"
+        try:
+            with contextlib.suppress(OSError):
+                write(f"{root}{above}/cgroup.subtree_control", enable)
+            for path in (base, base + "/keeper"):
+                _delegate(path, uid, gid, "cgroup.procs")
+            write(base + "/keeper/cgroup.procs", "0")
+            write(base + "/cgroup.subtree_control", enable)
+            return Slots("cgroups v2", base)
+        except OSError as error:
+            trouble = error
+    raise trouble or OSError(f"{root}{ours} cannot be divided")
+
+
+def _delegate(path: str, uid: int, gid: int, entrance: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    if uid < 0:
+        return
+    for owned in (path, f"{path}/{entrance}", f"{path}/cgroup.procs", f"{path}/cgroup.subtree_control"):
+        with contextlib.suppress(FileNotFoundError):
+            os.chown(owned, uid, gid)
+
+
+def write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def read(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+def count(text: str, name: str) -> int:
+    """The number behind a name in a file of lines `name number`."""
+    for line in text.splitlines():
+        if line.startswith(name + " "):
+            return int(line.split()[1])
+    return 0

@@ -91,7 +91,8 @@ class Endings:
         if replica not in self._adopted:
             return
         if replica.sandboxed:
-            return self._lost_sight(replica)
+            self._lost_sight(replica)
+            return
         known = processes.exit_of_stranger(replica.pidfd)
         if known is True:
             self._loop.later(_REAP_PATIENCE, lambda: self._lost_sight(replica))
@@ -189,7 +190,8 @@ class Endings:
         if replica.exit or replica.ended:
             return
         if not replica.sandboxed:
-            return _signal_group(replica.pid, signal.SIGTERM)
+            _signal_group(replica.pid, signal.SIGTERM)
+            return
         inner = Status(replica.directory).inner
         if inner is None or processes.marker(inner) != replica.key:
             self._loop.later(_SOON, lambda: self._terminate(replica))
@@ -219,7 +221,7 @@ def _verdict(replica: Replica) -> tuple[str, str, int]:
         status = Status(replica.directory)
         never_ran = status.code is None and replica.exit is not None and not replica.cause
         replica.exit = status.exit or replica.exit
-        at = status.at if status.code is not None else 0
+        at = status.at if replica.adopted and status.code is not None else 0
         if never_ran:
             cause, code, message = why_not_run(replica.directory)
             replica.exit = processes.Exit(code, None)

@@ -10,6 +10,7 @@ from .cgroups import Slots
 from .channel import VERSION, Channel, Message
 from .ending import Endings
 from .journal import Journal, Line
+from .limits import Limits
 from .logs import Log, Watcher
 from .loop import READ, WRITE, Loop
 from .point import point
@@ -34,7 +35,7 @@ class Keeper:
         self.tombs: set[str] = set()
         self.slots = slots
         self._listener = listener
-        self._open_files = open_files
+        self._limits = Limits(open_files)
         self._channel: Channel | None = None
         self._writing = False
         self._watcher = Watcher()
@@ -111,7 +112,8 @@ class Keeper:
         try:
             done = self._channel.flush()
         except OSError:
-            return self._hang_up()
+            self._hang_up()
+            return
         if done == self._writing:
             self._writing = not done
             self.loop.change(self._channel.fd, READ | WRITE if self._writing else READ)
@@ -160,7 +162,8 @@ class Keeper:
             replica.log = Log(replica.directory, replica.gang.log_bytes)
             replica.slot = self.slots.take(plan) if self.slots else None
             replica.watch = self._watcher.arm(replica.directory, lambda: self._wrote(replica))
-            replica.pid = spawn(replica.directory, plan, replica.log.streams, replica.slot, self._open_files)
+            with self._limits.around(plan, replica.slot):
+                replica.pid = spawn(replica.directory, plan, replica.log.streams, replica.slot)
         except NotStarted as error:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
             return None

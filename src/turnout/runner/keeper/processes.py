@@ -1,4 +1,7 @@
-"""Other processes, by way of /proc and pidfds. A pid alone is never trusted: its start time or its parent says whose it is."""
+"""Other processes, by way of /proc and pidfds.
+
+A pid alone is never trusted: a start time, a parent or a marker says whose it is.
+"""
 
 import contextlib
 import fcntl

@@ -69,7 +69,7 @@ class Gang:
 
 
 class Status:
-    """What bubblewrap wrote into the status file: the id of the process that is the sandbox's first, and the exit code."""
+    """What bubblewrap wrote into the status file: the id of the sandbox's first process, and the exit code."""
 
     def __init__(self, directory: str) -> None:
         self.inner: int | None = None
@@ -91,7 +91,7 @@ class Status:
 
 
 def why_not_run(directory: str) -> tuple[str, int | None, str]:
-    """Cause, code and message for a sandbox that ended without having run its program: bubblewrap wrote it to stderr."""
+    """Cause, code and message of a sandbox that never ran its program: bubblewrap wrote them to stderr."""
     last = ""
     with contextlib.suppress(OSError), open(directory + "/stderr", "rb") as file:
         file.seek(-min(4096, os.fstat(file.fileno()).st_size), os.SEEK_END)

@@ -3,19 +3,15 @@
 import contextlib
 import errno
 import os
-import resource
-import signal
-from collections.abc import Iterator
 from typing import Any
 
 from .cgroups import Slot
+from .clone import RESET, Files, clone_into
 
 Plan = dict[str, Any]
 """A `turnout.runner.plan.ReplicaPlan` as it comes over the socket."""
 
 _ARGUMENTS, _STATUS = 3, 4
-# What the interpreter or we ignore; every other signal has its default action already.
-_RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT]
 
 
 class NotStarted(Exception):
@@ -41,15 +37,15 @@ def prepare(directory: str, plan: Plan) -> None:
             file.write(text)
 
 
-def spawn(directory: str, plan: Plan, streams: tuple[int, int], slot: Slot | None, open_files: int) -> int:
+def spawn(directory: str, plan: Plan, streams: tuple[int, int], slot: Slot | None) -> int:
     """The new process's id. Raises NotStarted, or OSError if it is us who cannot."""
-    with _limited(plan, slot, open_files):
-        if "sandbox" in plan:
-            return _in_sandbox(directory, plan, streams)
-        return _bare(plan, streams)
+    cgroup = slot.born_in if slot else -1
+    if "sandbox" in plan:
+        return _in_sandbox(directory, plan, streams, cgroup)
+    return _bare(plan, streams, cgroup)
 
 
-def _bare(plan: Plan, streams: tuple[int, int]) -> int:
+def _bare(plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
     argv: list[str] = plan["argv"]
     try:
         os.chdir(plan["cwd"])
@@ -58,12 +54,12 @@ def _bare(plan: Plan, streams: tuple[int, int]) -> int:
     try:
         program = _find(argv[0], plan["env"].get("PATH", ""))
         try:
-            return _posix_spawn(program, argv, plan["env"], streams)
+            return _run(program, argv, plan["env"], _streams(*streams), cgroup)
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
             # A script without a first line that names its interpreter: what execvp does.
-            return _posix_spawn("/bin/sh", ["/bin/sh", program, *argv[1:]], plan["env"], streams)
+            return _run("/bin/sh", ["/bin/sh", program, *argv[1:]], plan["env"], _streams(*streams), cgroup)
     except OSError as error:
         code = 127 if error.errno == errno.ENOENT else 126
         raise NotStarted(code, f"{argv[0]}: {_why(error)}") from None
@@ -71,7 +67,7 @@ def _bare(plan: Plan, streams: tuple[int, int]) -> int:
         os.chdir("/")
 
 
-def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int]) -> int:
+def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
     arguments = os.memfd_create("arguments")
     status = os.open(directory + "/status", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     bwrap, *options = plan["sandbox"]
@@ -83,28 +79,24 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int]) -> int:
         os.lseek(arguments, 0, os.SEEK_SET)
         argv = [bwrap, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS), "--", *plan["argv"]]
         marker = {"TURNOUT_REPLICA": plan["env"]["TURNOUT_REPLICA"]}
-        passed = [(os.POSIX_SPAWN_DUP2, arguments, _ARGUMENTS), (os.POSIX_SPAWN_DUP2, status, _STATUS)]
-        return _posix_spawn(bwrap, argv, marker, streams, passed)
+        files = {**_streams(*streams), _ARGUMENTS: arguments, _STATUS: status}
+        return _run(bwrap, argv, marker, files, cgroup)
     finally:
         os.close(arguments)
         os.close(status)
 
 
-def _posix_spawn(
-    program: str,
-    argv: list[str],
-    environment: dict[str, str],
-    streams: tuple[int, int],
-    passed: list[tuple[int, int, int]] | None = None,
-) -> int:
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, streams[0], 1),
-        (os.POSIX_SPAWN_DUP2, streams[1], 2),
-        *(passed or ()),
-    ]
+def _streams(out: int, err: int) -> Files:
+    return {1: out, 2: err}
+
+
+def _run(program: str, argv: list[str], environment: dict[str, str], files: Files, cgroup: int) -> int:
+    if cgroup >= 0:
+        return clone_into(cgroup, program, argv, environment, files)
+    actions = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+    actions += [(os.POSIX_SPAWN_DUP2, file, number) for number, file in files.items()]
     return os.posix_spawn(
-        program, argv, environment, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_RESET
+        program, argv, environment, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET
     )
 
 
@@ -127,14 +119,3 @@ def _why(error: OSError) -> str:
     if error.errno == errno.ENOENT:
         return "no such program, or its interpreter is missing"
     return f"cannot be run: {error.strerror}"
-
-
-@contextlib.contextmanager
-def _limited(plan: Plan, slot: Slot | None, open_files: int) -> Iterator[None]:
-    """The child gets what we are limited to at that moment."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,80 @@
+"""What this machine has to give: cores, memory, GPUs."""
+
+import contextlib
+import glob
+import os
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from turnout.config import LocalEngine
+from turnout.job import Node
+
+# Cgroup files that say how much memory the service itself, and so whatever it starts, may use: v2, then v1.
+_MEMORY_LIMITS = ("/sys/fs/cgroup{v2}/memory.max", "/sys/fs/cgroup/memory{v1}/memory.limit_in_bytes")
+
+
+class Gpus(NamedTuple):
+    count: int
+    kind: str = ""
+    devices: tuple[str, ...] = ()
+    """Device files that a program needs besides the GPU's own; empty when they are simulated."""
+
+
+def node(settings: LocalEngine, gpus: Gpus) -> Node:
+    cpu = len(os.sched_getaffinity(0)) * settings.overcommit
+    return Node(socket.gethostname(), cpu, memory(), gpus.count, gpus.kind)
+
+
+def memory() -> int:
+    """The machine's, or what the service's own cgroup allows if that is less."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    own = _own_cgroups()
+    for pattern in _MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(pattern.format_map(own)).read_text()))
+    return total
+
+
+def find_gpus(wanted: str | int) -> Gpus:
+    """A number is simulated: devices that nobody has, so that their assignment can be seen and tested."""
+    if isinstance(wanted, int):
+        return Gpus(wanted)
+    if not os.path.exists("/dev/nvidiactl"):
+        return Gpus(0)
+    return _nvidia()
+
+
+def _nvidia() -> Gpus:
+    # Imported only where there is a driver: it is not needed anywhere else.
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return Gpus(0)
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)) if count else ""
+    finally:
+        pynvml.nvmlShutdown()
+    return Gpus(count, name if isinstance(name, str) else name.decode(), tuple(_shared_devices()))
+
+
+def _shared_devices() -> list[str]:
+    names = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+    devices = [f"/dev/{name}" for name in names] + sorted(glob.glob("/dev/nvidia-caps/*"))
+    return [device for device in devices if os.path.exists(device)]
+
+
+def _own_cgroups() -> dict[str, str]:
+    """Where this process is in the unified hierarchy (`v2`) and in that of the memory controller (`v1`)."""
+    found = {"v1": "", "v2": ""}
+    with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            if controllers == "":
+                found["v2"] = path.rstrip("/")
+            elif "memory" in controllers.split(","):
+                found["v1"] = path.rstrip("/")
+    return found

@@ -1,0 +1,196 @@
+"""The loop around the machine, on a real store, with an engine that does what the test says."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from turnout.control import Control
+from turnout.engines import Refused, Unreachable
+from turnout.errors import AlreadyExists, TimedOut
+from turnout.job import (
+    Attempt,
+    Capacity,
+    Cause,
+    Ended,
+    Job,
+    Launch,
+    NewJob,
+    Node,
+    Reason,
+    ReplicaName,
+    Report,
+    Spec,
+    Started,
+    State,
+    Synced,
+)
+from turnout.job.resources import GIB
+from turnout.store import Batch, Store, StoreError
+
+from tests.control.machine_room import MASTER, gang
+
+
+class Puppet:
+    """An engine on strings: it records what it is asked for, and reports what the test puts in."""
+
+    places = True
+
+    def __init__(self, cpu: int = 4) -> None:
+        self.said: asyncio.Queue[Report] = asyncio.Queue()
+        self.asked: list[tuple[str, Attempt]] = []
+        self.fails: list[Exception] = []
+        self.said.put_nowait(Capacity((Node("this", cpu, 16 * GIB, 0),)))
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+    async def reports(self) -> AsyncIterator[Report]:
+        while True:
+            yield await self.said.get()
+
+    def runtime(self, name: str) -> str:
+        return name
+
+    async def start(self, launch: Launch) -> None:
+        self._ask("start", launch.attempt)
+
+    async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
+        self._ask("stop", attempt)
+
+    async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
+        self._ask("forget", attempt)
+
+    async def remove(self, attempts: list[Attempt]) -> None:
+        self._ask("remove", attempts[0])
+
+    def _ask(self, what: str, attempt: Attempt) -> None:
+        self.asked.append((what, attempt))
+        if self.fails:
+            raise self.fails.pop()
+
+    def sync(self, *held: Attempt) -> None:
+        self.said.put_nowait(Synced(frozenset(held)))
+
+    def run(self, job: Job, code: int = 0) -> None:
+        self.said.put_nowait(Started(job.current, MASTER, 1, 2, "127.0.0.9"))
+        self.said.put_nowait(Ended(job.current, MASTER, 3, Cause.EXIT, code))
+
+
+class Fragile(Store):
+    """The real store, which fails to write when the test says so."""
+
+    broken = False
+
+    async def commit(self, batch: Batch) -> None:
+        if self.broken:
+            raise StoreError("the disk is full")
+        await super().commit(batch)
+
+
+@asynccontextmanager
+async def house(tmp_path: Path, engine: Puppet) -> AsyncIterator[tuple[Control, Fragile]]:
+    opened = Store.open("", tmp_path / "turnout.db")
+    store = Fragile(opened._driver)  # noqa: SLF001
+    control = Control(store, {"local": engine}, {"here": "local"})  # type: ignore[dict-item]
+    await control.start()
+    try:
+        yield control, store
+    finally:
+        await control.close()
+        await store.close()
+
+
+def new(name: str, spec: Spec | None = None) -> NewJob:
+    return NewJob("p", "tia", "tia:here", name, name, "here", spec or gang(), b"{}")
+
+
+async def ended(control: Control, store: Store, job: Job) -> Job:
+    with control.hub.watch(job.id) as changed:
+        async with asyncio.timeout(20):
+            while True:
+                changed.clear()
+                found = await store.job(job.id)
+                assert found is not None
+                if not found.live:
+                    return found
+                await changed.wait()
+
+
+async def test_a_life(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        job = await control.create(new("one"))
+        assert (await store.job(job.id)) is not None, "on disk before the answer"
+        engine.run(job)
+        assert (await ended(control, store, job)).state is State.SUCCEEDED
+        assert [what for what, _ in engine.asked] == ["start", "forget"]
+        with pytest.raises(AlreadyExists):
+            await control.create(new("one"))
+        await control.delete(job.id, "alice")
+        await control.create(new("one"))
+
+
+async def test_a_commit_that_fails_has_not_happened(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        running = await control.create(new("running"))
+        store.broken = True
+        with pytest.raises(TimedOut, match="disk is full"):
+            await control.create(new("one"))
+        assert await store.by_handle("p", "tia:here", "one") is None
+        engine.run(running, code=4)
+        await asyncio.sleep(0.05)
+        store.broken = False
+        # What the engine reported meanwhile is not lost.
+        assert (await ended(control, store, running)).message == "master-0 exited with code 4"
+        await control.create(new("one"))
+        assert [what for what, _ in engine.asked] == ["start", "forget", "start"]
+
+
+async def test_what_the_engine_refuses_fails_with_its_words(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        engine.fails = [Refused("no such volume")]
+        job = await ended(control, store, await control.create(new("one")))
+        assert (job.state, job.reason) == (State.FAILED, Reason.REFUSED)
+        assert "no such volume" in job.message
+
+
+async def test_what_the_engine_did_not_hear_is_said_again(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        engine.fails = [Unreachable("gone")]
+        job = await control.create(new("one"))
+        engine.sync()
+        engine.run(job)
+        await ended(control, store, job)
+        assert [what for what, _ in engine.asked] == ["start", "start", "forget"]
+
+
+async def test_whoever_waits_is_let_go_at_the_end(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, _):
+        with control.hub.watch(1) as changed:
+            control.hub.close()
+            assert changed.is_set()
+        with control.hub.watch(2) as changed:
+            assert changed.is_set()
+
+
+async def test_it_sleeps_when_nothing_happens(tmp_path: Path) -> None:
+    """No timer is set and no task is due: the loop has nothing to wake up for."""
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        job = await control.create(new("one"))
+        engine.run(job)
+        await ended(control, store, job)
+        await asyncio.sleep(0.05)
+        assert control._timer is None  # noqa: SLF001
+        assert not control._wake.is_set()  # noqa: SLF001
