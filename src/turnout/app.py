@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import gc
 import logging
 import os
 import pwd
@@ -11,13 +12,15 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
+import uvloop
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 from turnout import __version__, config
 from turnout.access import Key, Keys, open_root_key
@@ -36,106 +39,96 @@ from turnout.store import Store
 from turnout.web import LocalPeersOnly, page
 from turnout.web import routes as status_routes
 
-log = logging.getLogger(__name__)
-
 
 def serve(settings: Settings) -> None:
     """Run the service until it is told to stop. Jobs that run go on without it."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config.prepare_chaos()
     paths = prepare_data(settings)
-    with contextlib.ExitStack() as held:
-        held.enter_context(lock(paths))
+    with lock(paths):
         keys = Keys(open_root_key(paths.root_key, settings.root_key))
-        listener = held.enter_context(listen(settings))
-        server = _Server(
-            uvicorn.Config(
-                build(settings, paths, keys),
-                loop="uvloop",
-                http="httptools",
-                ws="none",
-                lifespan="off",  # the server opens the rooms itself: what is wrong with them is one line, no traceback
-                access_log=False,
-                log_level="warning",
-                server_header=False,
-                date_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        server.welcome = _welcome(settings, keys.root, listener.getsockname()[1], paths)
-        server.run([listener])
+        with listen(settings) as listener:
+            uvloop.run(_serve(settings, paths, keys, listener))
 
 
-def build(settings: Settings, paths: Paths, keys: Keys) -> Starlette:
-    """The application. Its rooms are opened when it starts up and closed when it shuts down."""
+async def _serve(settings: Settings, paths: Paths, keys: Keys, listener: socket.socket) -> None:
+    async with house(settings, paths, keys) as (app, leave):
+        # What is there by now stays for good; young garbage is what a request leaves behind, mostly without cycles.
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        sys.stdout.write(_welcome(settings, keys.root, listener.getsockname()[1], paths))
+        sys.stdout.flush()
+        await _Server(_uvicorn(app), leave).serve([listener])
+
+
+@contextlib.asynccontextmanager
+async def house(
+    settings: Settings, paths: Paths, keys: Keys
+) -> AsyncGenerator[tuple[ASGIApp, Callable[[], None]]]:
+    """All rooms, open: the application, and what lets go of everyone who waits."""
     clusters = {name: cluster.engine for name, cluster in settings.all_clusters().items()}
-    started = time.monotonic()
-    app = Starlette(middleware=[Middleware(LocalPeersOnly)] if settings.no_auth else [])
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        store = Store.open(settings.store.url, paths.database)
-        user = await asyncio.to_thread(job_user, settings.engines.local.user)
-        owner = (user.uid, user.gid) if os.geteuid() == 0 else None
-        storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner)
-        engines = {"local": LocalEngine(paths, settings, storage)}
-        control = Control(store, engines, clusters)
-        app.state.leaving = control.hub.close
-        jobs = Jobs(store, control, clusters)
-        logs = Logs(jobs)
-        app.router.routes += [
-            *tia.routes(jobs, logs, keys, settings, storage, started, settings.no_auth, page),
+    store = Store.open(settings.store.url, paths.database)
+    user = await asyncio.to_thread(job_user, settings.engines.local.user)
+    owner = (user.uid, user.gid) if os.geteuid() == 0 else None
+    storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner)
+    engines = {"local": LocalEngine(paths, settings, storage)}
+    control = Control(store, engines, clusters)
+    jobs = Jobs(store, control, clusters)
+    logs = Logs(jobs)
+    app = Starlette(
+        routes=[
+            *tia.routes(jobs, logs, keys, settings, storage, time.monotonic(), settings.no_auth, page),
             *native.routes(jobs, logs, keys, settings),
             *status_routes(jobs),
-        ]
+        ],
+        middleware=[Middleware(LocalPeersOnly)] if settings.no_auth else [],
+    )
+    for engine in engines.values():
+        await engine.open()
+    await control.start()
+    sweeping = asyncio.create_task(keep_swept(store, engines, settings.limits.log_days), name="sweep")
+    try:
+        yield app, control.hub.close
+    finally:
+        sweeping.cancel()
+        await control.close()
         for engine in engines.values():
-            await engine.open()
-        await control.start()
-        sweeping = asyncio.create_task(keep_swept(store, engines, settings.limits.log_days), name="sweep")
-        try:
-            yield
-        finally:
-            sweeping.cancel()
-            await control.close()
-            for engine in engines.values():
-                await engine.close()
-            await store.close()
+            await engine.close()
+        await store.close()
 
-    app.router.lifespan_context = lifespan
-    return app
+
+def _uvicorn(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
 
 
 class _Server(uvicorn.Server):
     """Sleeps until it is told to stop, where uvicorn looks ten times a second, and lets go of clients that wait."""
 
-    def __init__(self, configuration: uvicorn.Config) -> None:
-        super().__init__(configuration)
-        self.welcome = ""
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, settings: uvicorn.Config, leave: Callable[[], None]) -> None:
+        super().__init__(settings)
+        self._leave = leave
+        self._loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        app: Starlette = self.config.app  # type: ignore[assignment]
-        async with app.router.lifespan_context(app):
-            sys.stdout.write(self.welcome)
-            sys.stdout.flush()
-            await super().serve(sockets)
-
     async def main_loop(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        if not self.should_exit:
-            await self._told.wait()
+        await self._told.wait()
+        self._leave()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
-        if self._loop:
-            self._loop.call_soon_threadsafe(self._leave)
-
-    def _leave(self) -> None:
-        self.config.app.state.leaving()  # type: ignore[union-attr]
-        self._told.set()
+        self._loop.call_soon_threadsafe(self._told.set)
 
 
 def job_interpreter(settings: Settings) -> str:

@@ -46,9 +46,9 @@ def texts(log: Recorded, ended: int | None = None, **where: int) -> list[bytes]:
 def test_a_line_has_the_time_of_the_first_mark_that_covers_its_end() -> None:
     log = Recorded(b"one\ntwo\nthr", b"ee\n")
     assert list(Stream(log, 0, None).lines()) == [
-        RawLine(1 * MILLISECOND, 0, 4, b"one"),
-        RawLine(1 * MILLISECOND + 1, 4, 8, b"two"),
-        RawLine(2 * MILLISECOND, 8, 14, b"three"),
+        RawLine(1 * MILLISECOND + 3, 0, 4, b"one"),
+        RawLine(1 * MILLISECOND + 7, 4, 8, b"two"),
+        RawLine(2 * MILLISECOND + 2, 8, 14, b"three"),
     ]
 
 

@@ -76,13 +76,14 @@ class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     env: dict[str, str]
     cwd: str
     dirs: list[str]
+    cpu: float
+    memory: int
+    processes: int
+    """How many processes and threads it may have at once."""
     links: dict[str, str] = {}
     files: dict[str, str] = {}
     sandbox: list[str] = []
     """Bubblewrap and its options; left out: none."""
-    cpu: float = 0
-    memory: int = 0
-    processes: int = 0
 
 
 class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch"):

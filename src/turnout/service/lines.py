@@ -1,7 +1,8 @@
 """Lines and their times, out of a replica's raw streams and the marks beside them.
 
-A line's time is that of the first mark that covers its end, one nanosecond later for each line before it under the same
-mark. Marks are at least a millisecond apart, so times never go back. A line without an end shows up once its replica
+A line's time is that of the first mark that covers its end, and as many nanoseconds later as its end lies bytes behind the
+mark before. Marks are at least a millisecond apart, so times never go back; and a line's time can be told without reading
+the lines before it. A line without an end shows up once its replica
 has ended; one longer than a MiB is cut where a MiB of the stream has no line end at all.
 """
 
@@ -36,19 +37,18 @@ class Stream:
         self._hole = log.hole(number)
 
     def lines(self, offset: int = 0, since: int = 0) -> Iterator[RawLine]:
-        """Lines that begin at `offset` or later and are not older than `since`, as far as marks cover them."""
+        """Lines not older than `since`, from `offset`, which is where one begins, as far as marks cover them."""
         index = max(self._marks.covering(offset), self._marks.before(since))
         if index >= len(self._marks):
             return
-        under = 0
-        for start, end, text in self._split(self._line_start(self._marks.size(index - 1))):
+        covered = self._marks.size(index - 1)
+        for start, end, text in self._split(max(offset, self._line_start(covered))):
             while end > self._marks.size(index):
-                index, under = index + 1, 0
+                covered, index = self._marks.size(index), index + 1
                 if index >= len(self._marks):
                     return
-            at = self._marks.at(index) + min(under, _LAST_UNDER_MARK)
-            under += 1
-            if start >= offset and at >= since:
+            at = self._marks.at(index) + min(end - 1 - covered, _LAST_UNDER_MARK)
+            if at >= since:
                 yield RawLine(at, start, end, text)
 
     def _line_start(self, position: int) -> int:

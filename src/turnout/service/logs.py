@@ -15,7 +15,7 @@ from turnout.service.jobs import Caller, Jobs, JobView
 from turnout.service.lines import Stream
 
 _FOREVER = (1 << 63) - 1
-_BATCH = 500
+_BATCH = 2000
 
 
 class Line(NamedTuple):

@@ -6,7 +6,7 @@ None equals only None, is neither smaller nor larger than anything and in no lis
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any as Anything
 
 from turnout.errors import Invalid
@@ -42,12 +42,9 @@ class Selection:
         self._conditions = 0
         self._values: list[str | int] = []
         self.condition = self._of(query)
-        pinned = _pinned(query)
-        self.listed = {"project", "scope", "deleted"} <= pinned.keys() and pinned["deleted"] is None
-        """The list's index leads to the jobs in the order of their ids."""
-        self.plain = self.listed and len(pinned) == self._conditions == 3
-        """And nothing else has to be looked at."""
-        self.live = _only_live(query)
+        self.plain = self._conditions == 3 and _pinned(query) == {"project", "scope", "deleted"}
+        """The list's index says it all, and in the order of ids."""
+        self._live = _only_live(query)
 
     def page(self, page: Page) -> tuple[str, Row]:
         mark = self._flavour.mark
@@ -56,20 +53,22 @@ class Selection:
             where += f" AND id < {mark}"
             values.append(page.before_id)
         sql = (
-            f"SELECT {names(JOB)} FROM jobs{self._access(page.order_by == 'id')} WHERE {where}"
+            f"SELECT {names(JOB)} FROM jobs{self._access(self.plain and page.order_by == 'id')} WHERE {where}"
             f" ORDER BY {_order(page)} LIMIT {mark} OFFSET {mark}"
         )
         return sql, (*values, page.limit, page.offset)
 
     def count(self) -> tuple[str, Row]:
-        return f"SELECT count(*) FROM jobs{self._access(False)} WHERE {self._where()}", tuple(self._values)
+        return f"SELECT count(*) FROM jobs{self._access(self.plain)} WHERE {self._where()}", tuple(
+            self._values
+        )
 
     def _where(self) -> str:
-        return f"({self.condition}) AND {LIVE}" if self.live else f"({self.condition})"
+        return f"({self.condition}) AND {LIVE}" if self._live else f"({self.condition})"
 
-    def _access(self, by_id: bool) -> str:
-        """An index that does not give the order makes SQLite read and sort all that it leads to, for one page of it."""
-        return self._flavour.by_id if by_id and not self.listed and not self.live else ""
+    def _access(self, indexed: bool) -> str:
+        """To rows that must be looked at anyway, an index takes SQLite four times as long as going past all of them."""
+        return "" if indexed or self._live else self._flavour.by_id
 
     def _of(self, query: Query) -> str:
         match query:
@@ -159,22 +158,33 @@ def _nearest(op: str, text: str) -> tuple[str, str]:
     return ("<" if op in ("<", "<=") else ">="), before + "\ue000"
 
 
-def _pinned(query: Query) -> dict[str, object]:
-    """The fields that must equal a value."""
-    parts = query if isinstance(query, All) else (query,)
-    return {part.field: part.value for part in parts if isinstance(part, Compare) and part.op == "="}
+def _pinned(query: Query) -> set[str]:
+    """The fields that must equal a value, which for `deleted` is None."""
+    return {
+        part.field
+        for part in _compares(query)
+        if part.op == "=" and (part.value is None) == (part.field == "deleted")
+    }
 
 
 def _only_live(query: Query) -> bool:
     """Whether only live jobs can match, so that their small index will do."""
-    parts = query if isinstance(query, All) else (query,)
-    for part in parts:
-        if isinstance(part, Compare) and part.field == "state" and part.op in ("=", "in"):
+    for part in _compares(query):
+        if part.field == "state" and part.op in ("=", "in"):
             wanted = part.value if isinstance(part.value, tuple) else (part.value,)
             codes = [code for state, code in STATES.items() if state in wanted]
             if all(code < FIRST_ENDED for code in codes):
                 return True
     return False
+
+
+def _compares(query: Query) -> Iterator[Compare]:
+    """Those that must all hold."""
+    if isinstance(query, Compare):
+        yield query
+    elif isinstance(query, All):
+        for part in query:
+            yield from _compares(part)
 
 
 def _order(page: Page) -> str:

@@ -20,6 +20,7 @@ from turnout.service import Caller, Jobs, JobView, LogPage, Logs
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 _LONGEST_WAIT = 600
+_LINES_AT_ONCE = 2000
 _UNTIL: dict[str, Callable[[Job], bool]] = {
     "started": lambda job: not job.live or job.state in (State.RUNNING, State.STOPPING),
     "ended": lambda job: not job.live,
@@ -102,7 +103,7 @@ class _Calls:
         else:
             over = False
             while not over:
-                page = await self._logs.query(view, limit=500, cursor=cursor)
+                page = await self._logs.query(view, limit=_LINES_AT_ONCE, cursor=cursor)
                 cursor, over = page.cursor, page.over
                 if page.lines:
                     yield _event(view.job, page)

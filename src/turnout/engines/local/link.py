@@ -139,7 +139,7 @@ class Link:
         if self._keeper:
             self._keeper.wait()
         uid, gid = (self._account.uid, self._account.gid) if self._account.other else (-1, -1)
-        name = f"turnout-{zlib.crc32(os.fsencode(self._paths.data)):08x}"
+        name = f"{zlib.crc32(os.fsencode(self._paths.data)):08x}"
         places = (str(self._paths.keeper), str(self._paths.attempts))
         argv = [sys.executable, "-I", "-S", "-c", _START, str(_RUNNER), *places]
         argv += map(str, (lock, listener, uid, gid, name))

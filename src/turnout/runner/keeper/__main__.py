@@ -39,3 +39,5 @@ def main(argv: list[str]) -> None:
     keeper = Keeper(directory, attempts, socket.socket(fileno=listener), slots, soft)
     recover(keeper)
     keeper.run()
+    if slots:
+        slots.close()

@@ -43,6 +43,9 @@ class Slot:
     def entered(self) -> Iterator[None]:
         yield
 
+    def remove(self) -> None:
+        raise NotImplementedError
+
     def end_all(self) -> bool:
         """Kills whatever is in it; False when there is nothing."""
         pids = self._pids()
@@ -77,13 +80,17 @@ class Slot:
 class SlotV1(Slot):
     def __init__(self, number: int, base: dict[str, str], home: list[int]) -> None:
         super().__init__(number)
-        self._at = {controller: f"{path}/{number}" for controller, path in base.items()}
+        self._at = {controller: f"{path}-{number}" for controller, path in base.items()}
         for path in self._at.values():
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path)
         self._tasks = [os.open(path + "/tasks", os.O_WRONLY | os.O_CLOEXEC) for path in self._at.values()]
         self._home = home
         self._swap = self._at["memory"] + "/memory.memsw.limit_in_bytes"
+
+    def remove(self) -> None:
+        for path in self._at.values():
+            os.rmdir(path)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -122,10 +129,13 @@ class SlotV1(Slot):
 class SlotV2(Slot):
     def __init__(self, number: int, base: str) -> None:
         super().__init__(number)
-        self._at = f"{base}/{number}"
+        self._at = f"{base}-{number}"
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._at)
         self.born_in = os.open(self._at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def remove(self) -> None:
+        os.rmdir(self._at)
 
     def end_all(self) -> bool:
         if count(read(self._at + "/cgroup.events"), "populated") == 0:
@@ -164,10 +174,18 @@ class SlotV2(Slot):
 class Slots:
     """The pool. `kind` tells people how limits are kept."""
 
-    def __init__(self, kind: str, base: dict[str, str] | str, home: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        base: dict[str, str] | str,
+        home: list[int] | None = None,
+        away: list[int] | None = None,
+    ) -> None:
         self.kind = kind
         self._base = base
+        """What the paths of all slots begin with, for each controller or for all together."""
         self._home = home or []
+        self._away = away or []
         self._free: list[Slot] = []
         self._used: set[int] = set()
 
@@ -199,6 +217,16 @@ class Slots:
         self._used.discard(slot.number)
         self._free.append(slot)
 
+    def close(self) -> None:
+        """At the end of the keeper: nothing of it stays behind."""
+        with contextlib.suppress(OSError):
+            for slot in self._free:
+                slot.remove()
+            for tasks in self._away:
+                os.write(tasks, b"0")
+            for path in self._base.values() if isinstance(self._base, dict) else ():
+                os.rmdir(path + "-keeper")
+
     def _make(self, number: int) -> Slot:
         return (
             SlotV2(number, self._base)
@@ -210,13 +238,16 @@ class Slots:
 def find(
     name: str, uid: int, gid: int, root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup"
 ) -> Slots | None:
-    """Makes a place below our own cgroups that `uid` may work in, and goes there. None: we may not."""
+    """Makes a place below our own cgroups that `uid` may work in, and goes there. None: we may not.
+
+    The place is one for each user; in it everything of this keeper is called `<name>-…`.
+    """
     try:
         ours = dict(line.split(":", 2)[1:] for line in read(own).splitlines())
         if os.path.exists(root + "/cgroup.controllers"):
             return _version_2(name, uid, gid, root, ours.get("", "/"))
         return _version_1(name, uid, gid, root, ours)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         print(f"no cgroups, limits are kept by rlimits: {error}", file=sys.stderr)  # noqa: T201
         return None
 
@@ -225,45 +256,53 @@ def _version_1(name: str, uid: int, gid: int, root: str, ours: dict[str, str]) -
     mine = {one: path for controllers, path in ours.items() for one in controllers.split(",")}
     base: dict[str, str] = {}
     home: list[int] = []
+    away: list[int] = []
     for controller in _CONTROLLERS:
-        base[controller] = f"{root}/{controller}{mine[controller].rstrip('/')}/{name}"
-        for path in (base[controller], base[controller] + "/keeper"):
-            _delegate(path, uid, gid, "tasks")
-        home.append(os.open(base[controller] + "/keeper/tasks", os.O_WRONLY | os.O_CLOEXEC))
+        above = f"{root}/{controller}{mine[controller].rstrip('/')}"
+        place = f"{above}/{_place(uid)}"
+        base[controller] = f"{place}/{name}"
+        for path in (place, base[controller] + "-keeper"):
+            _delegate(path, uid, gid)
+        home.append(os.open(base[controller] + "-keeper/tasks", os.O_WRONLY | os.O_CLOEXEC))
+        away.append(os.open(above + "/tasks", os.O_WRONLY | os.O_CLOEXEC))
     for tasks in home:
         os.write(tasks, b"0")
-    return Slots("cgroups v1", base, home)
+    return Slots("cgroups v1", base, home, away)
 
 
 def _version_2(name: str, uid: int, gid: int, root: str, ours: str) -> Slots:
     """Controllers can be given on only by a cgroup that holds no process itself: the nearest above us that may."""
     enable = " ".join(f"+{controller}" for controller in _CONTROLLERS)
-    above = ours.rstrip("/")
+    above = ours.rstrip("/") or "/"
     trouble: OSError | None = None
     while above:
         above = above.rpartition("/")[0]
-        base = f"{root}{above}/{name}"
+        place = f"{root}{above}/{_place(uid)}"
         try:
             with contextlib.suppress(OSError):
                 write(f"{root}{above}/cgroup.subtree_control", enable)
-            for path in (base, base + "/keeper"):
-                _delegate(path, uid, gid, "cgroup.procs")
-            write(base + "/keeper/cgroup.procs", "0")
-            write(base + "/cgroup.subtree_control", enable)
-            return Slots("cgroups v2", base)
+            for path in (place, f"{place}/{name}-keeper"):
+                _delegate(path, uid, gid)
+            write(f"{place}/{name}-keeper/cgroup.procs", "0")
+            write(f"{place}/cgroup.subtree_control", enable)
+            return Slots("cgroups v2", f"{place}/{name}")
         except OSError as error:
             trouble = error
     raise trouble or OSError(f"{root}{ours} cannot be divided")
 
 
-def _delegate(path: str, uid: int, gid: int, entrance: str) -> None:
+def _place(uid: int) -> str:
+    return f"turnout-{os.getuid() if uid < 0 else uid}"
+
+
+def _delegate(path: str, uid: int, gid: int) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
     if uid < 0:
         return
-    for owned in (path, f"{path}/{entrance}", f"{path}/cgroup.procs", f"{path}/cgroup.subtree_control"):
+    for name in ("", "/tasks", "/cgroup.procs", "/cgroup.subtree_control"):
         with contextlib.suppress(FileNotFoundError):
-            os.chown(owned, uid, gid)
+            os.chown(path + name, uid, gid)
 
 
 def write(path: str, text: str) -> None:

@@ -167,8 +167,8 @@ class Keeper:
         except NotStarted as error:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
             return None
-        except OSError as error:
-            self.end(replica, STAGING, message=f"it could not be started: {error}")
+        except Exception as error:  # noqa: BLE001 a plan that cannot be carried out must not take the others with it
+            self.end(replica, STAGING, message=f"{replica.name} could not be started: {error}")
             return None
         replica.at = time.time_ns()
         self._endings.watch(replica)
