@@ -118,6 +118,9 @@ def working_directory(below: str) -> Generator[Path]:
     """One that every user can pass through, so that jobs reach what lies in it."""
     path = Path(tempfile.mkdtemp(prefix="turnout-bench-", dir=below))
     path.chmod(0o755)
+    # On ext4 every new file is looked for beyond those that were just deleted nearby, by anybody: what is made in
+    # here gets a place of its own, so that neighbours do not count (20 µs for each file instead of 300).
+    subprocess.run(["chattr", "+T", path], stderr=subprocess.DEVNULL, check=False)
     try:
         yield path
     finally:

@@ -49,5 +49,5 @@ class Paths(NamedTuple):
         return self.data / "runtimes"
 
     def replica(self, attempt: object, replica: object) -> Path:
-        """Holds `stdout`, `stderr`, `marks`, `status`, and the workspace while it runs."""
-        return self.attempts / str(attempt) / str(replica)
+        """Holds `stdout`, `stderr`, `marks`, and the workspace while it runs."""
+        return self.attempts / f"{attempt}_{replica}"

@@ -261,6 +261,8 @@ class TestLists:
         assert await store.find(MINE, Page(10, offset=10)) == jobs[10:20]
         assert await store.find(MINE, Page(10, before_id=jobs[9].id)) == jobs[10:20]
         assert await store.find(MINE, Page(10, offset=95)) == []
+        assert await store.find(MINE, Page(1 << 70, offset=1 << 70)) == []
+        assert await store.find(MINE, Page(1, before_id=1 << 70)) == jobs[:1]
 
     async def test_can_be_turned_around(self, store: Store, jobs: list[Job]):
         assert await store.find(MINE, Page(5, descending=False)) == jobs[::-1][:5]

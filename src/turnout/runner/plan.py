@@ -9,18 +9,20 @@ The working directory is the spec's, else the first mount, else the replica's ow
 """
 
 import posixpath
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from turnout.job import Gang, Launch, Peer, Role
 from turnout.job.topology import variables
+from turnout.paths import Paths
 
 PYTHONS = frozenset({"python", "python2", "python3"})
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHIMS = "/opt/turnout/bin"
 WORKSPACE = "/workspace"
+OUTLETS = "/run/out"
+"""Where the sandbox's /dev/stdout and /dev/stderr lead to."""
 
 # Where a mount would hide what the sandbox itself is made of.
 _TAKEN = (
@@ -69,19 +71,20 @@ class Layout(NamedTuple):
 
 
 class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process. Names in `dirs`, `links` and `files` are relative to the replica's directory."""
+    """One process. Names in `dirs` and `links` are relative to the replica's directory, which has `work` and `tmp`."""
 
     name: str
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    dirs: list[str]
     cpu: float
     memory: int
     processes: int
     """How many processes and threads it may have at once."""
+    dirs: list[str] = []
     links: dict[str, str] = {}
-    files: dict[str, str] = {}
+    hosts: str = ""
+    """The sandbox's /etc/hosts."""
     sandbox: list[str] = []
     """Bubblewrap and its options; left out: none."""
 
@@ -126,33 +129,17 @@ class Impossible(Exception):
 
 
 def plan_gang(
-    launch: Launch,
-    gang: Gang,
-    runtimes: dict[str, Runtime],
-    binds: list[Bind],
-    layout: Layout,
-    directory: Path,
+    launch: Launch, gang: Gang, runtimes: dict[str, Runtime], binds: list[Bind], layout: Layout, paths: Paths
 ) -> GangPlan:
-    """`runtimes` by the name that roles ask for; `directory` is the attempt's."""
+    """`runtimes` by the name that roles ask for. Raises Impossible."""
     for bind in binds:
         _check_target(bind.target)
     hosts = _hosts(gang) if layout.sandbox else ""
-    replicas = [
-        _plan(
-            _Member(
-                launch,
-                gang,
-                rank,
-                role,
-                runtimes[role.program.runtime],
-                binds,
-                layout,
-                f"{directory}/{name}",
-                hosts,
-            )
-        )
-        for rank, (name, role) in enumerate(launch.replicas())
-    ]
+    replicas: list[ReplicaPlan] = []
+    for rank, (name, role) in enumerate(launch.replicas()):
+        home = str(paths.replica(launch.attempt, name))
+        runtime = runtimes[role.program.runtime]
+        replicas.append(_plan(_Member(launch, gang, rank, role, runtime, binds, layout, home, hosts)))
     policy = launch.spec.policy
     note = {str(peer.name): (peer.address, peer.ports) for peer in gang}
     return GangPlan(str(launch.attempt), note, policy.grace, policy.time_limit, layout.log_bytes, replicas)
@@ -182,6 +169,8 @@ def _hosts(gang: Gang) -> str:
 
 def _plan(member: _Member) -> ReplicaPlan:
     argv = list(member.role.program.argv)
+    if not argv:
+        raise Impossible(f"role {member.role.name} has no command")
     if argv[0] in PYTHONS:
         argv[0] = member.runtime.python
     return _sandboxed(member, argv) if member.layout.sandbox else _bare(member, argv)
@@ -189,10 +178,20 @@ def _plan(member: _Member) -> ReplicaPlan:
 
 def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     home, binds, layout = member.home, member.binds, member.layout
-    options = [*layout.sandbox, "--hostname", member.me.host, "--ro-bind", f"{home}/hosts", "/etc/hosts"]
+    options = [*layout.sandbox, "--hostname", member.me.host]
     for source, target in ((member.runtime.shims, SHIMS), *member.runtime.binds):
         options += ("--ro-bind", source, target)
-    options += ("--bind", f"{home}/tmp", "/tmp", "--bind", f"{home}/work", WORKSPACE)
+    options += (
+        "--ro-bind",
+        f"{home}/box/out",
+        OUTLETS,
+        "--bind",
+        f"{home}/tmp",
+        "/tmp",
+        "--bind",
+        f"{home}/work",
+        WORKSPACE,
+    )
     # Outer directories first, so that one mount may lie within another.
     for bind in sorted(binds, key=lambda bind: bind.target.count("/")):
         options += ("--ro-bind" if bind.read_only else "--bind", bind.source, bind.target)
@@ -204,7 +203,7 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     cwd = member.launch.spec.working_dir or (binds[0].target if binds else WORKSPACE)
     options += ("--chdir", cwd)
     own = {"PATH": f"{SHIMS}:{SYSTEM_PATH}", "HOME": WORKSPACE, "PWD": cwd}
-    return _replica(member, argv, own, "/", ["work", "tmp"], files={"hosts": member.hosts}, sandbox=options)
+    return _replica(member, argv, own, "/", hosts=member.hosts, sandbox=options)
 
 
 def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
@@ -226,7 +225,7 @@ def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
     dirs, links = _farm(binds, f"root{posixpath.normpath(wanted)}" if cwd.startswith(f"{home}/root/") else "")
     argv = [_move(text, moved) for text in argv]
     env = {name: _move(text, moved) for name, text in member.role.env.items()}
-    return _replica(member, argv, own, cwd, ["work", "tmp", *dirs], links=links, env=env)
+    return _replica(member, argv, own, cwd, dirs=dirs, links=links, env=env)
 
 
 def _farm(binds: list[Bind], extra: str) -> tuple[list[str], dict[str, str]]:
@@ -262,10 +261,10 @@ def _replica(
     argv: list[str],
     own: dict[str, str],
     cwd: str,
-    dirs: list[str],
     *,
+    dirs: list[str] | None = None,
     links: dict[str, str] | None = None,
-    files: dict[str, str] | None = None,
+    hosts: str = "",
     sandbox: list[str] | None = None,
     env: dict[str, str] | None = None,
 ) -> ReplicaPlan:
@@ -279,9 +278,9 @@ def _replica(
         argv=argv,
         env=environment,
         cwd=cwd,
-        dirs=dirs,
+        dirs=dirs or [],
         links=links or {},
-        files=files or {},
+        hosts=hosts,
         sandbox=sandbox or [],
         cpu=resources.cpu,
         memory=resources.memory,

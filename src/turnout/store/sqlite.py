@@ -25,7 +25,7 @@ NEAR_WRITES = 500
 """More rows than this at once would hold up the loop."""
 
 SLOW_SECONDS = 0.005
-SLOW_COMMITS = 50
+SLOW_COMMITS = 20
 """After a commit that took longer, so many wait for the disk on the writer thread before the loop tries again."""
 
 CHECKPOINT_PAGES = 1_000

@@ -51,12 +51,12 @@ class Selection:
         where, values = self._where(), list(self._values)
         if page.before_id is not None:
             where += f" AND id < {mark}"
-            values.append(page.before_id)
+            values.append(_fitting(page.before_id))
         sql = (
             f"SELECT {names(JOB)} FROM jobs{self._access(self.plain and page.order_by == 'id')} WHERE {where}"
             f" ORDER BY {_order(page)} LIMIT {mark} OFFSET {mark}"
         )
-        return sql, (*values, page.limit, page.offset)
+        return sql, (*values, _fitting(page.limit), _fitting(page.offset))
 
     def count(self) -> tuple[str, Row]:
         return f"SELECT count(*) FROM jobs{self._access(self.plain)} WHERE {self._where()}", tuple(
@@ -185,6 +185,10 @@ def _compares(query: Query) -> Iterator[Compare]:
     elif isinstance(query, All):
         for part in query:
             yield from _compares(part)
+
+
+def _fitting(number: int) -> int:
+    return max(0, min(number, (1 << 63) - 1))
 
 
 def _order(page: Page) -> str:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -66,7 +66,9 @@ class LocalEngine:
 
     async def open(self) -> None:
         self._machine = await asyncio.to_thread(machine.prepare, self._paths, self._settings)
-        self._link = Link(self._paths, self._machine.account, self._heard, self._lost)
+        self._link = Link(
+            self._paths, self._machine.account, bool(self._machine.layout.sandbox), self._heard, self._lost
+        )
         self._reports.put_nowait(Capacity((self._machine.node,)))
         await self._connect()
 
@@ -90,8 +92,7 @@ class LocalEngine:
             runtimes = {
                 role.program.runtime: here.runtimes.get(role.program.runtime) for role in launch.spec.roles
             }
-            directory = self._paths.attempts / str(launch.attempt)
-            plan = plan_gang(launch, gang, runtimes, binds, here.layout, directory)
+            plan = plan_gang(launch, gang, runtimes, binds, here.layout, self._paths)
         except (Impossible, TurnoutError) as error:
             self._leases.release(launch.attempt)
             raise Refused(str(error)) from error
@@ -203,12 +204,19 @@ class LocalEngine:
     # What is on disk.
 
     def _remove(self, attempts: list[Attempt]) -> None:
-        for attempt in attempts:
-            shutil.rmtree(self._paths.attempts / str(attempt), ignore_errors=True)
+        doomed = {str(attempt) for attempt in attempts}
+        for name in os.listdir(self._paths.attempts):
+            if name.partition("_")[0] in doomed:
+                shutil.rmtree(self._paths.attempts / name, onerror=_open_up)
 
     def _stored(self) -> list[Attempt]:
-        found: list[Attempt] = []
-        for name in os.listdir(self._paths.attempts):
-            with contextlib.suppress(ValueError):
-                found.append(Attempt.parse(name))
-        return found
+        names = {name.partition("_")[0] for name in os.listdir(self._paths.attempts)}
+        return sorted(Attempt.parse(name) for name in names if name)
+
+
+def _open_up(remove: Callable[[str], None], path: str, _: object) -> None:
+    """A program may have left directories that even their owner may not go into."""
+    with contextlib.suppress(OSError):
+        os.chmod(os.path.dirname(path), 0o700)
+        os.chmod(path, 0o700)
+        remove(path)

@@ -66,7 +66,11 @@ def host_python(account: Account) -> Interpreter:
     passed: list[str] = []
     for directory in [*config.search_path(), "/usr/bin", "/usr/local/bin"]:
         candidate = Path(directory) / "python3"
-        if not os.path.isfile(candidate) or (ours and candidate.is_relative_to(ours)) or _is_script(candidate):
+        if (
+            not os.path.isfile(candidate)
+            or (ours and candidate.is_relative_to(ours))
+            or _is_script(candidate)
+        ):
             continue
         if account.blocked(candidate, EXECUTE) is None:
             return ask(str(candidate))

@@ -52,10 +52,16 @@ class Link:
     """`heard` is called for each line; `lost` when the keeper is gone, after which `connect` may be called again."""
 
     def __init__(
-        self, paths: Paths, account: Account, heard: Callable[[Said], None], lost: Callable[[], None]
+        self,
+        paths: Paths,
+        account: Account,
+        sandbox: bool,
+        heard: Callable[[Said], None],
+        lost: Callable[[], None],
     ) -> None:
         self._paths = paths
         self._account = account
+        self._sandbox = sandbox
         self._heard = heard
         self._lost = lost
         self._socket: socket.socket | None = None
@@ -142,7 +148,7 @@ class Link:
         name = f"{zlib.crc32(os.fsencode(self._paths.data)):08x}"
         places = (str(self._paths.keeper), str(self._paths.attempts))
         argv = [sys.executable, "-I", "-S", "-c", _START, str(_RUNNER), *places]
-        argv += map(str, (lock, listener, uid, gid, name))
+        argv += map(str, (lock, listener, uid, gid, name, "sandbox" if self._sandbox else "none"))
         first = self._keeper is None
         kill_at = {"TURNOUT_KILL_AT": chaos.kill_at} if first and chaos.kill_at.startswith("keeper.") else {}
         with open(self._paths.keeper / "log", "ab") as log:

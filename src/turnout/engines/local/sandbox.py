@@ -13,6 +13,7 @@ from pathlib import Path
 from turnout.config import Settings
 from turnout.engines.local.account import Account, group_name
 from turnout.errors import Misconfigured
+from turnout.runner.plan import OUTLETS
 
 _log = logging.getLogger(__name__)
 
@@ -73,9 +74,9 @@ def _options(etc: Path) -> list[str]:
     found += ["--ro-bind", str(etc), "/etc", "--proc", "/proc", "--dir", "/dev"]
     for name in _DEVICES:
         found += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    found += ["--symlink", "/proc/self/fd", "/dev/fd"]
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        found += ["--symlink", f"/proc/self/fd/{number}", f"/dev/{name}"]
+    found += ["--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin"]
+    for name in ("stdout", "stderr"):
+        found += ["--symlink", f"{OUTLETS}/{name}", f"/dev/{name}"]
     found += ["--perms", "1777", "--tmpfs", "/dev/shm", "--dir", "/run", "--dir", "/home", "--dir", "/var"]
     return [*found, "--symlink", "/tmp", "/var/tmp"]
 

@@ -1,4 +1,4 @@
-"""`keeper <directory> <attempts> <lock fd> <listener fd> <uid> <gid> <cgroup name>`; uid -1 stays who it is."""
+"""`keeper <directory> <attempts> <lock fd> <listener fd> <uid> <gid> <name> <sandbox>`; uid -1 stays who it is."""
 
 import ctypes
 import fcntl
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
     os.environ.clear()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    keeper = Keeper(directory, attempts, socket.socket(fileno=listener), slots, soft)
+    keeper = Keeper(directory, attempts, socket.socket(fileno=listener), slots, soft, argv[7] == "sandbox")
     recover(keeper)
     keeper.run()
     if slots:

@@ -1,6 +1,5 @@
 """Everything that happens to a replica between claim and end."""
 
-import contextlib
 import os
 import socket
 import time
@@ -11,14 +10,14 @@ from .channel import VERSION, Channel, Message
 from .ending import Endings
 from .journal import Journal, Line
 from .limits import Limits
-from .logs import Log, Watcher
+from .logs import Log, Outlets, Watcher
 from .loop import READ, WRITE, Loop
 from .point import point
 from .replica import NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica
+from .spares import BOX, WORKSPACE, Spares
 from .spawn import NotStarted, Plan, prepare, spawn
 
 _LOOK_AGAIN = 0.001
-_WORKSPACE = ("work", "tmp", "root")
 _REMOVE = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@"; rm -rf -- "$@"; }'
 
 
@@ -26,7 +25,13 @@ class Keeper:
     """`directory` holds the journal; below `attempts` each replica has its directory."""
 
     def __init__(
-        self, directory: str, attempts: str, listener: socket.socket, slots: Slots | None, open_files: int
+        self,
+        directory: str,
+        attempts: str,
+        listener: socket.socket,
+        slots: Slots | None,
+        open_files: int,
+        sandbox: bool,
     ) -> None:
         self.attempts = attempts
         self.journal = Journal(directory)
@@ -39,6 +44,7 @@ class Keeper:
         self._channel: Channel | None = None
         self._writing = False
         self._watcher = Watcher()
+        self._spares = Spares(attempts, sandbox)
         self._looking = 0
         self._followed: set[str] = set()
         self._endings = Endings(self.loop, self.finish)
@@ -55,8 +61,9 @@ class Keeper:
             if not self._channel and not self._endings.running:
                 self._accept()
                 if not self._channel:
+                    self._spares.close()
                     return
-            self.loop.turn()
+            self.loop.turn(self._spares.furnish)
             self._flush()
 
     # What the service says.
@@ -149,8 +156,6 @@ class Keeper:
             for replica in gang.replicas.values():
                 self.end(replica, STOPPED, message="it was stopped before it started")
             return
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(gang.directory, 0o750)
         started = [self._start(gang.replicas[plan["name"]], plan) for plan in plans]
         point("keeper.spawned")
         self.record(gang, *filter(None, started))
@@ -158,12 +163,12 @@ class Keeper:
     def _start(self, replica: Replica, plan: Plan) -> Line | None:
         """Its line for the journal; None if it could not be started, which is its end."""
         try:
+            self._spares.move_in(replica.directory)
             prepare(replica.directory, plan)
-            replica.log = Log(replica.directory, replica.gang.log_bytes)
+            self.open_log(replica)
             replica.slot = self.slots.take(plan) if self.slots else None
-            replica.watch = self._watcher.arm(replica.directory, lambda: self._wrote(replica))
             with self._limits.around(plan, replica.slot):
-                replica.pid = spawn(replica.directory, plan, replica.log.streams, replica.slot)
+                replica.pid = spawn(replica, plan)
         except NotStarted as error:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
             return None
@@ -179,8 +184,6 @@ class Keeper:
 
     def adopt(self, replica: Replica, pidfd: int | None) -> None:
         """One that an earlier keeper started; None: it is gone already."""
-        if replica.log:
-            self._rearm(replica)
         self._endings.adopt(replica, pidfd)
         if pidfd is None:
             return
@@ -201,6 +204,14 @@ class Keeper:
         self._stop_these(replica.gang, [replica], TIME_LIMIT, replica.gang.grace)
 
     # Logs.
+
+    def open_log(self, replica: Replica) -> None:
+        replica.log = Log(replica.directory, replica.gang.log_bytes)
+        replica.watch = self._watcher.arm(replica.directory, lambda: self._wrote(replica))
+        if replica.sandboxed:
+            outlets = replica.outlets = Outlets(f"{replica.directory}/{BOX}/out", replica.log)
+            for number, fd in enumerate(outlets.fds):
+                self.loop.on(fd, lambda number=number: outlets.pour(number))
 
     def _wrote(self, replica: Replica) -> None:
         replica.watch = -1
@@ -231,6 +242,17 @@ class Keeper:
             kept = "its first MiB and its newest part are kept"
             message = f"the log of {replica.name} grew beyond {log.limit} bytes: {kept}"
             self.record(replica.gang, {"trimmed": [attempt, replica.name, time.time_ns(), message]})
+
+    def _close_log(self, replica: Replica) -> None:
+        if replica.outlets:
+            for fd in replica.outlets.fds:
+                self.loop.off(fd)
+            replica.outlets.close()
+            replica.outlets = None
+        if replica.log:
+            self._look(replica)
+            replica.log.close()
+            replica.log = None
 
     # Stopping and ending.
 
@@ -273,10 +295,7 @@ class Keeper:
     ) -> None:
         replica.ended = True
         self._watcher.disarm(replica.watch)
-        if replica.log:
-            self._look(replica)
-            replica.log.close()
-            replica.log = None
+        self._close_log(replica)
         if replica.slot and self.slots:
             self.slots.give_back(replica.slot)
             replica.slot = None
@@ -309,17 +328,13 @@ class Keeper:
             self.compact()
 
     def _remove_workspaces(self, gang: Gang) -> None:
-        """Empty directories at once, the others by a process: a big tree must not hold up the loop."""
+        """Empty directories are used again, the others go by a process: a big tree must not hold up the loop."""
         full: list[str] = []
         for replica in gang.replicas.values():
-            for name in _WORKSPACE:
-                path = f"{replica.directory}/{name}"
-                try:
-                    os.rmdir(path)
-                except FileNotFoundError:
-                    continue
-                except OSError:
-                    full.append(path)
+            paths = (f"{replica.directory}/{name}" for name in WORKSPACE)
+            full += [path for path in paths if not self._spares.take_back(path)]
+            if replica.sandboxed:
+                self._spares.take_back_box(f"{replica.directory}/{BOX}")
         if full:
             argv = ["sh", "-c", _REMOVE, "sh", *full]
             self._endings.watch_own(os.posix_spawn("/bin/sh", argv, {"PATH": "/usr/bin:/bin"}))

@@ -62,6 +62,35 @@ class Watcher:
                 then()
 
 
+class Outlets:
+    """The pipes that are /dev/stdout and /dev/stderr in a sandbox.
+
+    A shell that redirects to them opens them anew and cuts off what is there: with the log itself behind those names,
+    `echo x > /dev/stderr` would erase it. What comes out of the pipes is appended to the log here.
+    """
+
+    def __init__(self, directory: str, log: "Log") -> None:
+        self._streams = log.streams
+        # Open for writing too: without a writer a pipe would always be ready to tell of its end.
+        flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+        self.fds = tuple(os.open(f"{directory}/{name}", flags) for name in ("stdout", "stderr"))
+
+    def pour(self, number: int) -> bool:
+        """False when there is nothing in it."""
+        try:
+            data = os.read(self.fds[number], 65536)
+        except BlockingIOError:
+            return False
+        os.write(self._streams[number], data)
+        return True
+
+    def close(self) -> None:
+        for number, fd in enumerate(self.fds):
+            while self.pour(number):
+                pass
+            os.close(fd)
+
+
 class Log:
     """The two streams of one replica, open for appending, and their index."""
 
@@ -77,21 +106,14 @@ class Log:
         self._at = 0
         self._sizes = (0, 0)
         self._kept_from = [0, 0]
-
-    def resume(self) -> None:
-        """After a restart of the keeper: go on where the index ends."""
-        self._open_marks()
-        whole = os.fstat(self._marks).st_size // MARK.size * MARK.size
-        os.ftruncate(self._marks, whole)
-        if whole:
-            with open(self._directory + "/marks", "rb") as file:
-                file.seek(whole - MARK.size)
-                self._at, *sizes = MARK.unpack(file.read(MARK.size))
-            self._sizes = (sizes[0], sizes[1])
+        if os.path.exists(directory + "/marks"):
+            self._resume()
 
     def mark(self) -> bool:
         """Whether it had grown since the last one."""
-        out, err = (os.fstat(fd).st_size for fd in self.streams)
+        # Without a sandbox a program can cut off its own log. Marks never go back.
+        out = max(os.fstat(self.streams[0]).st_size, self._sizes[0])
+        err = max(os.fstat(self.streams[1]).st_size, self._sizes[1])
         if (out, err) == self._sizes:
             return False
         if self._marks < 0:
@@ -117,6 +139,17 @@ class Log:
         for fd in (*self.streams, self._marks):
             if fd >= 0:
                 os.close(fd)
+
+    def _resume(self) -> None:
+        """After a restart of the keeper: go on where the index ends."""
+        self._open_marks()
+        whole = os.fstat(self._marks).st_size // MARK.size * MARK.size
+        os.ftruncate(self._marks, whole)
+        if whole:
+            with open(self._directory + "/marks", "rb") as file:
+                file.seek(whole - MARK.size)
+                self._at, *sizes = MARK.unpack(file.read(MARK.size))
+            self._sizes = (sizes[0], sizes[1])
 
     def _punch(self, stream: int, until: int) -> bool:
         mode = _PUNCH_HOLE | _KEEP_SIZE

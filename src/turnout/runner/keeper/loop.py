@@ -34,14 +34,17 @@ class Loop:
         self._count += 1
         heapq.heappush(self._timers, (time.monotonic() + seconds, self._count, then))
 
-    def turn(self) -> None:
-        """Waits for the next thing and does all that is due."""
-        timeout = -1.0
-        if self._timers:
-            timeout = max(0.0, self._timers[0][0] - time.monotonic())
-        for fd, _ in self._epoll.poll(timeout):
+    def turn(self, idle: Callable[[], bool]) -> None:
+        """Waits for the next thing and does all that is due; until then `idle` is called as long as it says True."""
+        ready = self._epoll.poll(0)
+        while not ready and idle():
+            ready = self._epoll.poll(0)
+        for fd, _ in ready or self._epoll.poll(self._patience()):
             then = self._ready.get(fd)
             if then is not None:
                 then()
         while self._timers and self._timers[0][0] <= time.monotonic():
             heapq.heappop(self._timers)[2]()
+
+    def _patience(self) -> float:
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1.0

@@ -6,7 +6,6 @@ import time
 from . import processes
 from .journal import Line
 from .keep import Keeper
-from .logs import Log
 from .replica import LOST, Gang, Replica
 
 
@@ -78,8 +77,7 @@ def _find(keeper: Keeper, replica: Replica, marked: dict[str, list[int]]) -> Non
 
 def _take_over(keeper: Keeper, replica: Replica) -> None:
     if os.path.isdir(replica.directory):
-        replica.log = Log(replica.directory, replica.gang.log_bytes)
-        replica.log.resume()
+        keeper.open_log(replica)
     if keeper.slots and replica.slot_number >= 0:
         replica.slot = keeper.slots.retake(replica.slot_number)
     keeper.adopt(replica, processes.open_pidfd(replica.pid, replica.start) if replica.pid else None)

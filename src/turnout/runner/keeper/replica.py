@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 from .cgroups import Slot
-from .logs import Log
+from .logs import Log, Outlets
 from .processes import Exit
+from .spares import BOX
 
 Line = dict[str, Any]
 
@@ -32,6 +33,7 @@ class Replica:
         """An earlier keeper started it: it is not our child, and `pidfd` tells when it is gone."""
         self.pidfd = -1
         self.log: Log | None = None
+        self.outlets: Outlets | None = None
         self.watch = -1
         self.trimmed = False
         self.slot: Slot | None = None
@@ -53,7 +55,6 @@ class Gang:
 
     def __init__(self, attempt: str, claim: Line, attempts: str) -> None:
         self.attempt = attempt
-        self.directory = f"{attempts}/{attempt}"
         self.limit: float | None = claim["limit"]
         self.grace: float = claim["grace"]
         self.log_bytes: int = claim["log_bytes"]
@@ -61,7 +62,7 @@ class Gang:
         self.boot = ""
         self.replicas: dict[str, Replica] = {}
         for name, sandboxed in claim["replicas"].items():
-            self.replicas[name] = Replica(self, name, f"{self.directory}/{name}", sandboxed)
+            self.replicas[name] = Replica(self, name, f"{attempts}/{attempt}_{name}", sandboxed)
 
     @property
     def ended(self) -> bool:
@@ -75,7 +76,7 @@ class Status:
         self.inner: int | None = None
         self.code: int | None = None
         self.at = 0
-        with contextlib.suppress(OSError, ValueError), open(directory + "/status") as file:
+        with contextlib.suppress(OSError, ValueError), open(f"{directory}/{BOX}/status") as file:
             self.at = os.fstat(file.fileno()).st_mtime_ns
             for line in file:
                 fields = json.loads(line)

@@ -5,13 +5,14 @@ import errno
 import os
 from typing import Any
 
-from .cgroups import Slot
 from .clone import RESET, Files, clone_into
+from .replica import Replica
+from .spares import BOX
 
 Plan = dict[str, Any]
 """A `turnout.runner.plan.ReplicaPlan` as it comes over the socket."""
 
-_ARGUMENTS, _STATUS = 3, 4
+_ARGUMENTS, _STATUS, _HOSTS = 3, 4, 5
 
 
 class NotStarted(Exception):
@@ -23,26 +24,22 @@ class NotStarted(Exception):
 
 
 def prepare(directory: str, plan: Plan) -> None:
-    """`directory` is the replica's own. Raises OSError."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, 0o750)
-    for name in plan["dirs"]:
+    """What a plan wants in the replica's directory besides what every one has. Raises OSError."""
+    for name in plan.get("dirs", ()):
         with contextlib.suppress(FileExistsError):
             os.mkdir(f"{directory}/{name}", 0o755)
     for name, target in plan.get("links", {}).items():
         with contextlib.suppress(FileExistsError):
             os.symlink(target, f"{directory}/{name}")
-    for name, text in plan.get("files", {}).items():
-        with open(f"{directory}/{name}", "w") as file:
-            file.write(text)
 
 
-def spawn(directory: str, plan: Plan, streams: tuple[int, int], slot: Slot | None) -> int:
+def spawn(replica: Replica, plan: Plan) -> int:
     """The new process's id. Raises NotStarted, or OSError if it is us who cannot."""
-    cgroup = slot.born_in if slot else -1
-    if "sandbox" in plan:
-        return _in_sandbox(directory, plan, streams, cgroup)
-    return _bare(plan, streams, cgroup)
+    assert replica.log
+    cgroup = replica.slot.born_in if replica.slot else -1
+    if replica.sandboxed:
+        return _in_sandbox(replica.directory, plan, replica.log.streams, cgroup)
+    return _bare(plan, replica.log.streams, cgroup)
 
 
 def _bare(plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
@@ -68,22 +65,24 @@ def _bare(plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
 
 
 def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
-    arguments = os.memfd_create("arguments")
-    status = os.open(directory + "/status", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    arguments, hosts = os.memfd_create("arguments"), os.memfd_create("hosts")
+    status = os.open(f"{directory}/{BOX}/status", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     bwrap, *options = plan["sandbox"]
     # Into the file and not into the environment: bubblewrap itself must not see the user's LD_PRELOAD.
     for name, value in plan["env"].items():
         options += ("--setenv", name, value)
     try:
-        os.write(arguments, "\0".join(options).encode() + b"\0")
-        os.lseek(arguments, 0, os.SEEK_SET)
+        options += ("--ro-bind-data", str(_HOSTS), "/etc/hosts")
+        for file, text in ((arguments, "\0".join(options) + "\0"), (hosts, plan["hosts"])):
+            os.write(file, text.encode())
+            os.lseek(file, 0, os.SEEK_SET)
         argv = [bwrap, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS), "--", *plan["argv"]]
         marker = {"TURNOUT_REPLICA": plan["env"]["TURNOUT_REPLICA"]}
-        files = {**_streams(*streams), _ARGUMENTS: arguments, _STATUS: status}
+        files = {**_streams(*streams), _ARGUMENTS: arguments, _STATUS: status, _HOSTS: hosts}
         return _run(bwrap, argv, marker, files, cgroup)
     finally:
-        os.close(arguments)
-        os.close(status)
+        for file in (arguments, hosts, status):
+            os.close(file)
 
 
 def _streams(out: int, err: int) -> Files:
