@@ -86,10 +86,12 @@ class Line:
     """One connection, one request at a time."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._port = port
+        self._connect()
 
     def ask(self, request: bytes) -> bytes:
+        if self._is_closed():
+            self._connect()
         self._socket.sendall(request)
         got = b""
         while True:
@@ -103,6 +105,17 @@ class Line:
 
     def close(self) -> None:
         self._socket.close()
+
+    def _connect(self) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", self._port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _is_closed(self) -> bool:
+        """Servers close connections that nobody has used for a few seconds."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
 
 
 def flood(port: int, requests: Sequence[bytes], connections: int = CONNECTIONS) -> tuple[float, list[bytes]]:

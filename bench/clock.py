@@ -1,12 +1,11 @@
-"""A program that does nothing but tell when it got to its first instruction."""
+"""Programs that do nothing but tell the time."""
 
 import os
 import platform
 import struct
 from pathlib import Path
 
-# clock_gettime(CLOCK_REALTIME, sp); write(1, sp, 16); exit(0). Any real program spends longer than this in its
-# loader, which would be counted for both sides and make the difference between them look smaller.
+# clock_gettime(CLOCK_REALTIME, sp); write(1, sp, 16); exit(0)
 _X86_64 = bytes.fromhex(
     "4883ec10 31ff 4889e6 b8e4000000 0f05 b801000000 bf01000000 4889e6 ba10000000 0f05 b83c000000 31ff 0f05"
 )
@@ -14,11 +13,11 @@ _LOAD = 0x400000
 _HEADERS = 64 + 56
 
 DATE = ("/bin/date", "+%s%N")
-"""For other machines, and for sandboxes, which see only what lies in the system's directories."""
+"""A real program, which is in every sandbox too; its loader takes it as long as a bare start does."""
 
 
 def install(directory: Path) -> tuple[str, ...]:
-    """The command line of the program, which every user may execute."""
+    """The command line of a program without a loader, where we have one for this machine."""
     if platform.machine() != "x86_64":
         return DATE
     path = directory / "clock"

@@ -25,7 +25,7 @@ def output(table: Table, directory: Path, floor: Floor) -> None:
     program = ("/usr/bin/python3", "-c", PROGRAM, str(size))
     bare: list[float] = []
     ours: list[float] = []
-    with running(directory / "output") as service:
+    with running(directory / "service") as service:
         for number in range(rounds):
             bare.append(floor.time(program, "output"))
             _, job = service.run(f"output-{number}", program)

@@ -33,7 +33,7 @@ def task_spooler(table: Table, directory: Path, floor: Floor) -> None:
             ["tsp", *words], env=environment, check=True, capture_output=True, text=True
         ).stdout.strip()
 
-    program = clock.install(directory)
+    program = clock.DATE
 
     def start() -> float:
         before = time.time_ns()
@@ -68,7 +68,7 @@ def huey(table: Table, directory: Path, floor: Floor) -> None:
     worker = subprocess.Popen(
         [sys.executable, "-c", consume, str(database)], cwd=Path(__file__).parent.parent
     )
-    program = clock.install(directory)
+    program = clock.DATE
 
     def start() -> float:
         before = time.time_ns()
@@ -106,5 +106,5 @@ def _beside(
         rates.append(rate(count))
         step()
     median = statistics.median
-    table.add(Row(f"{name} start", f"{title}: first instruction", median(times), "ms", median(bare_times)))
+    table.add(Row(f"{name} start", f"{title}: first deed", median(times), "ms", median(bare_times)))
     table.add(Row(f"{name} jobs", f"{title}: {count} jobs", median(rates), "/s", median(bare_rates)))

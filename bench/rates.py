@@ -24,7 +24,7 @@ def jobs(table: Table, directory: Path, floor: Floor) -> None:
     step = table.steps("jobs", rounds)
     bare: list[float] = []
     ours: list[float] = []
-    with running(directory / "jobs") as service:
+    with running(directory / "service") as service:
         run_jobs(service, "warm-up", 50)
         for number in range(rounds):
             bare.append(floor.rate(TRUE, count))
@@ -67,7 +67,7 @@ def creates(table: Table, directory: Path, floor: Floor) -> None:
     step = table.steps("creates", rounds)
     bare: list[float] = []
     ours: list[float] = []
-    with running(directory / "creates") as service, _baseline(directory) as port:
+    with running(directory / "service") as service, _baseline(directory) as port:
         plain = Requests(port)
         service.line.ask(service.requests.create("blocker", ("/bin/sleep", "3600"), "1000U1000G0P"))
         service.wait("blocker", "started")

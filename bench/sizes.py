@@ -47,7 +47,7 @@ def describe(table: Table, directory: Path, floor: Floor) -> None:
 def idle(table: Table, directory: Path, floor: Floor) -> None:
     starts = 3 if table.quick else 7
     step = table.steps("idle", starts + 1)
-    service = Service(directory / "idle")
+    service = Service(directory / "service")
     try:
         fill(service, _many(table))
         service.start()

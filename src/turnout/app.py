@@ -19,8 +19,7 @@ from types import FrameType
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnout import __version__, config
 from turnout.access import Key, Keys, open_root_key
@@ -75,20 +74,19 @@ async def house(
     control = Control(store, engines, clusters)
     jobs = Jobs(store, control, clusters)
     logs = Logs(jobs)
-    app = Starlette(
-        routes=[
-            *tia.routes(jobs, logs, keys, settings, storage, time.monotonic(), settings.no_auth, page),
-            *native.routes(jobs, logs, keys, settings),
-            *status_routes(jobs),
-        ],
-        middleware=[Middleware(LocalPeersOnly)] if settings.no_auth else [],
-    )
+    front = tia.endpoint(jobs, logs, keys, settings, storage, time.monotonic(), settings.no_auth, page)
+    rest = Starlette(routes=[*native.routes(jobs, logs, keys, settings), *status_routes(jobs)])
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        # TI-A has one path and catches everything itself: nothing that Starlette puts around a call is of use to it.
+        await (front if scope["path"] == "/" else rest)(scope, receive, send)
+
     for engine in engines.values():
         await engine.open()
     await control.start()
     sweeping = asyncio.create_task(keep_swept(store, engines, settings.limits.log_days), name="sweep")
     try:
-        yield app, control.hub.close
+        yield LocalPeersOnly(app) if settings.no_auth else app, control.hub.close
     finally:
         sweeping.cancel()
         await control.close()

@@ -1,6 +1,7 @@
 """What is to run: roles, their program and resources, mounts, and the rules for starting over and ending."""
 
 from enum import StrEnum
+from functools import cached_property
 
 import msgspec
 
@@ -63,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
 
 
-class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
+class Spec(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     roles: tuple[Role, ...]
     mounts: tuple[Mount, ...] = ()
     working_dir: str = ""
@@ -71,11 +72,11 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     debug: bool = False
     """Keep the workspace after the end."""
 
-    @property
+    @cached_property
     def lead(self) -> Role:
         return next(role for role in self.roles if role.leads)
 
-    @property
+    @cached_property
     def share(self) -> Share:
         """What the whole gang counts for."""
         total = Share(0, 0, 0)

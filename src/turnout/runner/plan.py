@@ -2,8 +2,8 @@
 
 In the sandbox a replica finds its mounts at exactly their targets and its own space at `/workspace` (which is also
 its HOME) and `/tmp`. Without one the host's paths cannot be taken, so the same tree is laid out as links below
-`root` in the replica's directory ($TURNOUT_ROOT), TURNOUT_MOUNT_0… name the real directories, and arguments and
-variables that name a mount's target are rewritten to the real directory.
+`root` in the replica's directory, and arguments and variables that name a mount's target are rewritten to the real
+directory. In both, TURNOUT_ROOT is what to put before a target and TURNOUT_MOUNT_0… are where the mounts are.
 
 The working directory is the spec's, else the first mount, else the replica's own space.
 """
@@ -23,6 +23,18 @@ SHIMS = "/opt/turnout/bin"
 WORKSPACE = "/workspace"
 OUTLETS = "/run/out"
 """Where the sandbox's /dev/stdout and /dev/stderr lead to."""
+
+SPILL = 6
+# Bubblewrap takes 9000 in all, its own among them.
+_MOST_ARGUMENTS = 8000
+_UNSPILL = """import os, sys
+with open({fd}) as file:
+    argv = file.read().split(chr(0))
+try:
+    os.execvp(argv[0], argv)
+except OSError as error:
+    sys.exit(str(error))
+"""
 
 # Where a mount would hide what the sandbox itself is made of.
 _TAKEN = (
@@ -87,6 +99,8 @@ class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The sandbox's /etc/hosts."""
     sandbox: list[str] = []
     """Bubblewrap and its options; left out: none."""
+    spill: list[str] = []
+    """The real command line where it is too long for bubblewrap: the program in `argv` finds it at descriptor SPILL."""
 
 
 class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch"):
@@ -200,10 +214,14 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
             options += ("--dev-bind", f"/dev/nvidia{number}", f"/dev/nvidia{number}")
         for device in layout.gpu_devices if member.gpus else ():
             options += ("--dev-bind", device, device)
+    spill: list[str] = []
+    if len(argv) > _MOST_ARGUMENTS:
+        argv, spill = [member.runtime.python, "-I", "-S", "-c", _UNSPILL.format(fd=SPILL)], argv
     cwd = member.launch.spec.working_dir or (binds[0].target if binds else WORKSPACE)
     options += ("--chdir", cwd)
-    own = {"PATH": f"{SHIMS}:{SYSTEM_PATH}", "HOME": WORKSPACE, "PWD": cwd}
-    return _replica(member, argv, own, "/", hosts=member.hosts, sandbox=options)
+    own = {"PATH": f"{SHIMS}:{SYSTEM_PATH}", "HOME": WORKSPACE, "PWD": cwd, "TURNOUT_ROOT": ""}
+    own |= {f"TURNOUT_MOUNT_{number}": bind.target for number, bind in enumerate(binds)}
+    return _replica(member, argv, own, "/", hosts=member.hosts, sandbox=options, spill=spill)
 
 
 def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
@@ -266,6 +284,7 @@ def _replica(
     links: dict[str, str] | None = None,
     hosts: str = "",
     sandbox: list[str] | None = None,
+    spill: list[str] | None = None,
     env: dict[str, str] | None = None,
 ) -> ReplicaPlan:
     resources = member.role.resources
@@ -282,6 +301,7 @@ def _replica(
         links=links or {},
         hosts=hosts,
         sandbox=sandbox or [],
+        spill=spill or [],
         cpu=resources.cpu,
         memory=resources.memory,
         processes=member.layout.processes,

@@ -43,7 +43,7 @@ async def no_page(_: Request) -> Response:
 
 
 async def call(jobs: Jobs, *messages: dict[str, Any]) -> list[Any]:
-    (route,) = tia.routes(jobs, Logs(jobs), KEYS, Settings(), Nothing(), time.monotonic(), True, no_page)
+    endpoint = tia.endpoint(jobs, Logs(jobs), KEYS, Settings(), Nothing(), time.monotonic(), True, no_page)
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": HEADERS}
     coming = iter(messages)
     sent: list[Any] = []
@@ -54,7 +54,7 @@ async def call(jobs: Jobs, *messages: dict[str, Any]) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await route.app(scope, receive, send)
+    await endpoint(scope, receive, send)
     return sent
 
 

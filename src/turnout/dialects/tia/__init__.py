@@ -1,5 +1,5 @@
 """Tencent Cloud TI-A, API `tia` of 2018-02-26: one path, `/`, for GET and POST."""
 
-from turnout.dialects.tia.routes import routes
+from turnout.dialects.tia.routes import endpoint
 
-__all__ = ["routes"]
+__all__ = ["endpoint"]

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from turnout.access import Keys
@@ -43,7 +42,7 @@ class Storage(Protocol):
     def check(self, source: str, read_only: bool = False) -> None: ...
 
 
-def routes(
+def endpoint(
     jobs: Jobs,
     logs: Logs,
     keys: Keys,
@@ -52,10 +51,10 @@ def routes(
     started: float,
     no_auth: bool,
     page: Page,
-) -> list[Route]:
-    """`started` is when the service started, on the monotonic clock."""
+) -> "Endpoint":
+    """What answers on `/`. `started` is when the service started, on the monotonic clock."""
     actions = Actions(jobs, logs, settings, storage.check, started)
-    return [Route("/", Endpoint(actions, keys, no_auth, page), name="tia")]
+    return Endpoint(actions, keys, no_auth, page)
 
 
 class _Call(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Protocol
 from turnout import chaos
 from turnout.config import Settings
 from turnout.engines import Refused, Unreachable
-from turnout.engines.local import machine
+from turnout.engines.local import machine, nfs
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.link import Link, Said
 from turnout.engines.local.log import FileLog
@@ -58,6 +58,7 @@ class LocalEngine:
         self._settings = settings
         self._storage = storage
         self._leases = Leases()
+        self._nfs = nfs.Mounts(paths.keeper / "nfs")
         self._reports: asyncio.Queue[Report] = asyncio.Queue()
         self._held: set[Attempt] = set()
         self._followers: dict[Attempt, set[asyncio.Event]] = {}
@@ -77,6 +78,11 @@ class LocalEngine:
             self._redial.cancel()
         self._link.close()
 
+    @property
+    def keeper(self) -> int:
+        """The keeper's process id."""
+        return self._link.keeper
+
     async def reports(self) -> AsyncIterator[Report]:
         while True:
             yield await self._reports.get()
@@ -87,7 +93,7 @@ class LocalEngine:
     async def start(self, launch: Launch) -> None:
         here = self._machine
         try:
-            binds = [self._bind(launch, number) for number in range(len(launch.spec.mounts))]
+            binds = await self._binds(launch)
             gang = self._leases.lease(launch)
             runtimes = {
                 role.program.runtime: here.runtimes.get(role.program.runtime) for role in launch.spec.roles
@@ -144,10 +150,16 @@ class LocalEngine:
             await self._up.wait()
         self._link.send(message)
 
-    def _bind(self, launch: Launch, number: int) -> Bind:
-        mount = launch.spec.mounts[number]
-        bound = self._storage.bind(mount.source, launch.project, mount.read_only)
-        return Bind(str(bound.path), mount.target, bound.read_only)
+    async def _binds(self, launch: Launch) -> list[Bind]:
+        binds: list[Bind] = []
+        for mount in launch.spec.mounts:
+            if nfs.is_for(mount.source):
+                path = await asyncio.to_thread(self._nfs.mount, mount.source)
+                binds.append(Bind(str(path), mount.target, mount.read_only))
+                continue
+            bound = self._storage.bind(mount.source, launch.project, mount.read_only)
+            binds.append(Bind(str(bound.path), mount.target, bound.read_only))
+        return binds
 
     # What the keeper says.
 
@@ -196,7 +208,7 @@ class LocalEngine:
                 await self._link.connect()
                 break
             except (Unreachable, OSError) as error:
-                _log.error("the keeper cannot be reached: %s", error)
+                _log.error("the keeper cannot be reached and is tried again: %s", error)
                 await asyncio.sleep(_PAUSE)
         for attempt in self._followers:
             self._link.send({"t": "follow", "a": str(attempt), "on": True})
@@ -210,8 +222,11 @@ class LocalEngine:
                 shutil.rmtree(self._paths.attempts / name, onerror=_open_up)
 
     def _stored(self) -> list[Attempt]:
-        names = {name.partition("_")[0] for name in os.listdir(self._paths.attempts)}
-        return sorted(Attempt.parse(name) for name in names if name)
+        # Names that begin with a dot are the keeper's spares.
+        names = {
+            name.partition("_")[0] for name in os.listdir(self._paths.attempts) if not name.startswith(".")
+        }
+        return sorted(map(Attempt.parse, names))
 
 
 def _open_up(remove: Callable[[str], None], path: str, _: object) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import signal
 import socket
-import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +23,11 @@ VERSION = 1
 
 _RUNNER = Path(__file__).parents[2] / "runner"
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.__main__ import main; main(sys.argv[2:])"
+
+
+# Where the keeper finds what it inherits: far above anything that is open here, so that neither hides the other.
+_LOCK, _LISTENER = 1000, 1001
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Hello(msgspec.Struct):
@@ -49,7 +54,7 @@ class Said(msgspec.Struct):
 
 
 class Link:
-    """`heard` is called for each line; `lost` when the keeper is gone, after which `connect` may be called again."""
+    """`heard` is called for each line; `lost` when the keeper is gone, after which `connect` is to be called again."""
 
     def __init__(
         self,
@@ -65,7 +70,9 @@ class Link:
         self._heard = heard
         self._lost = lost
         self._socket: socket.socket | None = None
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._hello: asyncio.Future[None]
+        self._child = 0
+        self.keeper = 0
         self._decoder = msgspec.json.Decoder(Said)
         self._in = b""
         self._out = bytearray()
@@ -81,7 +88,9 @@ class Link:
         self._socket, self._in = connection, b""
         self._out.clear()
         asyncio.get_running_loop().add_reader(connection, self._receive)
+        self._hello = asyncio.get_running_loop().create_future()
         self.send({"t": "hello", "version": VERSION})
+        await self._hello
 
     def send(self, message: object) -> None:
         """At once, as far as the socket takes it: the caller's next line runs when the keeper can already read it."""
@@ -142,26 +151,26 @@ class Link:
         return connection
 
     def _spawn(self, lock: int, listener: int) -> None:
-        if self._keeper:
-            self._keeper.wait()
+        if self._child:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._child, 0)
         uid, gid = (self._account.uid, self._account.gid) if self._account.other else (-1, -1)
         name = f"{zlib.crc32(os.fsencode(self._paths.data)):08x}"
-        places = (str(self._paths.keeper), str(self._paths.attempts))
-        argv = [sys.executable, "-I", "-S", "-c", _START, str(_RUNNER), *places]
-        argv += map(str, (lock, listener, uid, gid, name, "sandbox" if self._sandbox else "none"))
-        first = self._keeper is None
-        kill_at = {"TURNOUT_KILL_AT": chaos.kill_at} if first and chaos.kill_at.startswith("keeper.") else {}
-        with open(self._paths.keeper / "log", "ab") as log:
-            self._keeper = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=kill_at,
-                pass_fds=(lock, listener),
-                start_new_session=True,
-            )
+        places = (str(_RUNNER), str(self._paths.keeper), str(self._paths.attempts))
+        argv = [sys.executable, "-I", "-S", "-c", _START, *places, str(_LOCK), str(_LISTENER)]
+        argv += [str(uid), str(gid), name, "sandbox" if self._sandbox else "none"]
+        log = str(self._paths.keeper / "log")
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, lock, _LOCK),
+            (os.POSIX_SPAWN_DUP2, listener, _LISTENER),
+        ]
+        kill_at = {"TURNOUT_KILL_AT": chaos.kill_at} if chaos.kill_at.startswith("keeper.") else {}
+        self._child = os.posix_spawn(
+            sys.executable, argv, kill_at, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_RESET
+        )
 
     @contextlib.contextmanager
     def _short_path(self) -> Iterator[str]:
@@ -187,13 +196,31 @@ class Link:
         *lines, self._in = (self._in + data).split(b"\n")
         for line in lines:
             said = self._decoder.decode(line)
-            if said.hello and said.hello.version != VERSION:
-                self.close()
-                raise Misconfigured(
-                    f"a keeper of another version (process {said.hello.pid}) holds running jobs; "
-                    "let them end or stop them with the version that started them"
-                )
+            if said.hello and not self._greeted(said.hello):
+                return
             self._heard(said)
+
+    def _greeted(self, hello: Hello) -> bool:
+        if hello.version == VERSION:
+            self.keeper = hello.pid
+            self._answer(None)
+            return True
+        self.close()
+        self._answer(
+            Misconfigured(
+                f"a keeper of another version (process {hello.pid}) holds running jobs; "
+                "let them end, or stop them with the version that started them"
+            )
+        )
+        return False
+
+    def _answer(self, trouble: Exception | None) -> None:
+        if self._hello.done():
+            return
+        if trouble:
+            self._hello.set_exception(trouble)
+        else:
+            self._hello.set_result(None)
 
     def _send_rest(self) -> None:
         if self._socket is None:
@@ -210,4 +237,7 @@ class Link:
 
     def _drop(self) -> None:
         self.close()
-        self._lost()
+        if self._hello.done():
+            self._lost()
+        else:
+            self._answer(Unreachable(f"the keeper went away at once; see {self._paths.keeper / 'log'}"))

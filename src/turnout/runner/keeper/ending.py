@@ -8,7 +8,7 @@ from typing import Protocol
 
 from . import processes
 from .loop import EDGE, READ, Loop
-from .replica import EXIT, LOST, OUT_OF_MEMORY, Replica, Status, why_not_run
+from .replica import EXIT, LOST, OUT_OF_MEMORY, Replica, Status, from_shell, why_not_run
 
 _SOON = 0.005
 _SETTLE = 0.05
@@ -220,7 +220,10 @@ def _verdict(replica: Replica) -> tuple[str, str, int]:
     if replica.sandboxed:
         status = Status(replica.directory)
         never_ran = status.code is None and replica.exit is not None and not replica.cause
-        replica.exit = status.exit or replica.exit
+        if status.exit:
+            replica.exit = status.exit
+        elif replica.exit and replica.exit.code is not None:
+            replica.exit = from_shell(replica.exit.code)
         at = status.at if replica.adopted and status.code is not None else 0
         if never_ran:
             cause, code, message = why_not_run(replica.directory)

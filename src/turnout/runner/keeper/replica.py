@@ -85,10 +85,13 @@ class Status:
 
     @property
     def exit(self) -> Exit | None:
-        """None: the program never ran, or has not ended. Bubblewrap tells signals as a shell does."""
-        if self.code is None:
-            return None
-        return Exit(None, self.code - 128) if 128 < self.code < 160 else Exit(self.code, None)
+        """None: the program never ran, or has not ended."""
+        return None if self.code is None else from_shell(self.code)
+
+
+def from_shell(code: int) -> Exit:
+    """Bubblewrap tells of signals as a shell does."""
+    return Exit(None, code - 128) if 128 < code < 160 else Exit(code, None)
 
 
 def why_not_run(directory: str) -> tuple[str, int | None, str]:

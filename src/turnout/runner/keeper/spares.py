@@ -59,7 +59,9 @@ class Spares:
             return False
 
     def take_back_box(self, path: str) -> None:
+        """Its status goes at once: whoever gets the box next must never be taken for the one before."""
         with contextlib.suppress(OSError):
+            os.truncate(path + "/status", 0)
             if not self._keep(path, self._boxes):
                 shutil.rmtree(path)
 

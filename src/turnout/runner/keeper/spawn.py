@@ -12,7 +12,7 @@ from .spares import BOX
 Plan = dict[str, Any]
 """A `turnout.runner.plan.ReplicaPlan` as it comes over the socket."""
 
-_ARGUMENTS, _STATUS, _HOSTS = 3, 4, 5
+_ARGUMENTS, _STATUS, _HOSTS, _SPILL = 3, 4, 5, 6
 
 
 class NotStarted(Exception):
@@ -65,24 +65,34 @@ def _bare(plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
 
 
 def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
-    arguments, hosts = os.memfd_create("arguments"), os.memfd_create("hosts")
-    status = os.open(f"{directory}/{BOX}/status", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     bwrap, *options = plan["sandbox"]
-    # Into the file and not into the environment: bubblewrap itself must not see the user's LD_PRELOAD.
+    # Into a file and not into the environment: bubblewrap itself must not see the user's LD_PRELOAD.
     for name, value in plan["env"].items():
         options += ("--setenv", name, value)
-    try:
-        options += ("--ro-bind-data", str(_HOSTS), "/etc/hosts")
-        for file, text in ((arguments, "\0".join(options) + "\0"), (hosts, plan["hosts"])):
-            os.write(file, text.encode())
-            os.lseek(file, 0, os.SEEK_SET)
-        argv = [bwrap, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS), "--", *plan["argv"]]
-        marker = {"TURNOUT_REPLICA": plan["env"]["TURNOUT_REPLICA"]}
-        files = {**_streams(*streams), _ARGUMENTS: arguments, _STATUS: status, _HOSTS: hosts}
+    options += ("--ro-bind-data", str(_HOSTS), "/etc/hosts")
+    argv = [bwrap, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS), "--", *plan["argv"]]
+    marker = {"TURNOUT_REPLICA": plan["env"]["TURNOUT_REPLICA"]}
+    files = _streams(*streams)
+    with contextlib.ExitStack() as opened:
+
+        def keep(number: int, fd: int) -> None:
+            files[number] = fd
+            opened.callback(os.close, fd)
+
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        keep(_STATUS, os.open(f"{directory}/{BOX}/status", flags, 0o640))
+        keep(_ARGUMENTS, _in_memory("\0".join(options) + "\0"))
+        keep(_HOSTS, _in_memory(plan["hosts"]))
+        if "spill" in plan:
+            keep(_SPILL, _in_memory("\0".join(plan["spill"])))
         return _run(bwrap, argv, marker, files, cgroup)
-    finally:
-        for file in (arguments, hosts, status):
-            os.close(file)
+
+
+def _in_memory(text: str) -> int:
+    fd = os.memfd_create("turnout")
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def _streams(out: int, err: int) -> Files:

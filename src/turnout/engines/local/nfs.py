@@ -1,0 +1,55 @@
+"""`nfs://server/directory`: mounted by the kernel, once for all replicas that name it, where the service is root."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from turnout.errors import Unsupported
+
+_OPTIONS = "rw,nosuid,nodev,soft,timeo=100"
+
+Run = Callable[[list[str]], tuple[int, str]]
+
+
+def run(argv: list[str]) -> tuple[int, str]:
+    """The exit code and what it said on stderr."""
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return done.returncode, done.stderr.strip()
+
+
+def is_for(source: str) -> bool:
+    return source.startswith(("nfs://", "cephfs://"))
+
+
+class Mounts:
+    """They stay mounted: the next job finds them there, and one that runs is never cut off."""
+
+    def __init__(self, directory: Path, run: Run = run, root: bool | None = None) -> None:
+        self._directory = directory
+        self._run = run
+        self._root = os.geteuid() == 0 if root is None else root
+        self._one_at_a_time = threading.Lock()
+
+    def mount(self, source: str) -> Path:
+        """Where it is; may take as long as the server. Raises Unsupported, with the reason, if it cannot be mounted."""
+        scheme, _, rest = source.partition("://")
+        if scheme == "cephfs":
+            raise Unsupported(
+                f"{source} cannot be mounted: CephFS is not supported here; use nfs:// or file://"
+            )
+        if not self._root:
+            raise Unsupported(f"{source} cannot be mounted: only a service that runs as root may mount NFS")
+        server, _, directory = rest.partition("/")
+        place = self._directory / quote(rest, safe="")
+        with self._one_at_a_time:
+            if os.path.ismount(place):
+                return place
+            place.mkdir(mode=0o755, parents=True, exist_ok=True)
+            export = f"{server.removesuffix(':')}:/{directory}"
+            code, said = self._run(["mount", "-t", "nfs", "-o", _OPTIONS, export, str(place)])
+        if code:
+            raise Unsupported(f"{source} cannot be mounted: {said or f'mount answered {code}'}")
+        return place
