@@ -53,11 +53,17 @@ class Service:
     def line(self) -> Line:
         return Line(self.port)
 
-    def run(self, name: str, argv: tuple[str, ...], machine: str = "0U0G0P") -> tuple[int, dict[str, Any]]:
-        """When the request was sent, in nanoseconds since 1970, and the job once it has ended."""
+    def run(
+        self, name: str, argv: tuple[str, ...], machine: str = "0U0G0P", pause: float = 0
+    ) -> tuple[int, dict[str, Any]]:
+        """When the request was sent, in nanoseconds since 1970, and the job once it has ended.
+
+        For `pause` seconds after the answer nothing else is asked for.
+        """
         request = self.requests.create(name, argv, machine)
         before = time.time_ns()
         self.line.ask(request)
+        time.sleep(pause)
         job = self.wait(name)
         if job["state"] != "succeeded":
             raise AssertionError(f"job {name}: {job}\n{self._log.read_text()}")

@@ -41,7 +41,7 @@ def _explain_waiting(machine: Machine, live: Live) -> Explanation:
         ]
         return Explanation(why, place, len(order))
     pool = machine.pools[live.engine]
-    need = pool.need(live.spec)
+    need = pool.need(live.share)
     short = {k: v for k, v in (need - pool.room)._asdict().items() if v > 0}
     why = [_needs(need, pool.room, pool.total)]
     if need.gpus > pool.total.gpus:

@@ -31,13 +31,14 @@ from turnout.control.turn import (
 )
 from turnout.engines import Engine, Refused, Unreachable
 from turnout.errors import TimedOut, TurnoutError
-from turnout.job import Attempt, Cause, Ended, IdMaker, Job, Launch, NewJob, ReplicaLog, ReplicaName
+from turnout.job import Attempt, Cause, Ended, IdMaker, Job, Launch, NewJob, ReplicaLog, ReplicaName, Started
 from turnout.store import Store, StoreError
 
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
+_STARTED_SECONDS = 0.002
 
 
 class Control:
@@ -143,9 +144,14 @@ class Control:
             ) from None
 
     async def _listen(self, name: str) -> None:
+        loop = asyncio.get_running_loop()
         async for report in self._engines[name].reports():
             self._inputs.append(Told(name, report))
-            self._wake.set()
+            if isinstance(report, Started):
+                # Nobody waits for it on disk: the engine remembers it too. So it may share a commit with what follows.
+                loop.call_later(_STARTED_SECONDS, self._wake.set)
+            else:
+                self._wake.set()
 
     async def _run(self) -> None:
         while True:

@@ -76,7 +76,7 @@ class Machine:
             live.verdict = judged_before(row.job)
             self._admit(live)
             if row.job.state is State.QUEUED:
-                self.queues[live.engine].add(row.job, row.spec)
+                self.queues[live.engine].add(row.job, row.spec, live.share)
                 live.replicas = {}
                 continue
             live.placement = _remembered_seats(live)
@@ -149,8 +149,12 @@ class Machine:
             updated=self._now,
         )
         live = Live(job, new.spec, engine)
+        pool, wanted = self.pools[engine], live.share.gpus
+        if pool.nodes and wanted > pool.total.gpus:
+            there = pool.total.gpus or "none"
+            raise Unavailable(f"{_count(wanted, 'GPU')} asked for, but cluster {new.cluster} has {there}")
         self._admit(live)
-        self.queues[engine].add(job, new.spec)
+        self.queues[engine].add(job, new.spec, live.share)
         self._turn.batch.created.append((job, new))
         self._event(job, EventKind.CREATED, f"created on {new.cluster}")
         for note in new.notes:
@@ -339,7 +343,7 @@ class Machine:
         live.placement, live.replicas = {}, {}
         job.state, job.reason, job.message = State.QUEUED, None, ""
         self._change(job)
-        self.queues[live.engine].add(job, live.spec)
+        self.queues[live.engine].add(job, live.spec, live.share)
 
     def _end_job(self, live: Live) -> None:
         job, verdict = live.job, live.verdict
@@ -376,7 +380,7 @@ class Machine:
         reserved: float | None = None
         for waiting in self.queues[engine].firsts():
             live = self.jobs[waiting.job_id]
-            need = pool.need(live.spec)
+            need = pool.need(live.share)
             if head is None:
                 if self._try(live, pool):
                     return True
@@ -401,9 +405,8 @@ class Machine:
 
     def _try(self, live: Live, pool: Pool) -> bool:
         job = live.job
-        placement = pool.place(
-            Launch(Attempt(job.id, job.attempt + 1), job.project, job.dialect, job.name, live.spec)
-        )
+        attempt = Attempt(job.id, job.attempt + 1)
+        placement = pool.place(Launch(attempt, job.project, job.dialect, job.name, live.spec), live.share)
         if placement is None:
             return False
         pool.take(placement)
@@ -483,7 +486,7 @@ def _replica(job: Job, name: ReplicaName, seat: Seat) -> Replica:
 def _placed(live: Live, pool: Pool) -> str:
     nodes = sorted({seat.node for seat in live.placement.values()})
     text = f"attempt {live.job.attempt}: {_count(len(live.replicas), 'replica')} on {', '.join(nodes)}"
-    if pool.oversized(live.spec):
+    if pool.oversized(live.share):
         text += "; it asks for more than there is, so it counts as the whole machine and runs alone"
     return text
 

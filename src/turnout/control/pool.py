@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from turnout.job import Launch, Node, ReplicaName, Spec
+from turnout.job import Launch, Node, ReplicaName
 from turnout.job.resources import Share
 
 NOTHING = Share(0, 0, 0)
@@ -41,26 +41,23 @@ class Pool:
     def nodes(self) -> tuple[Node, ...]:
         return tuple(self._nodes.values())
 
-    def need(self, spec: Spec) -> Share:
-        """What a gang counts for here."""
-        share = spec.share
-        if self.oversized(spec):
+    def need(self, share: Share) -> Share:
+        """What a gang that adds up to `share` counts for here."""
+        if self.oversized(share):
             return Share(self.total.cpu, self.total.memory, share.gpus)
         return share
 
-    def oversized(self, spec: Spec) -> bool:
-        share = spec.share
+    def oversized(self, share: Share) -> bool:
         return share.cpu > self.total.cpu or share.memory > self.total.memory
 
-    def place(self, launch: Launch) -> Placement | None:
-        """A seat for every replica, or None if they do not all fit now."""
-        if not self.need(launch.spec).fits(self.room):
+    def place(self, launch: Launch, share: Share) -> Placement | None:
+        """A seat for every replica of a gang that adds up to `share`, or None if they do not all fit now."""
+        if not self.need(share).fits(self.room):
             return None
-        shares = self._seat_shares(launch)
+        shares = self._seat_shares(launch, self.oversized(share))
         free, devices = dict(self._free), {name: sorted(left) for name, left in self._devices.items()}
         placement: Placement = {}
-        for replica, _ in launch.replicas():
-            share = shares[replica]
+        for replica, share in shares.items():
             node = next((name for name, left in free.items() if share.fits(left)), None)
             if node is None:
                 return None
@@ -75,9 +72,9 @@ class Pool:
     def give(self, placement: Placement) -> None:
         self._move(placement, +1)
 
-    def _seat_shares(self, launch: Launch) -> dict[ReplicaName, Share]:
+    def _seat_shares(self, launch: Launch, oversized: bool) -> dict[ReplicaName, Share]:
         replicas = launch.replicas()
-        if not self.oversized(launch.spec):
+        if not oversized:
             return {name: role.resources.share for name, role in replicas}
         # Its members share all there is, each in its part, so that nothing else has room.
         cpu, memory = self.total.cpu / len(replicas), self.total.memory // len(replicas)

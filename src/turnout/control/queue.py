@@ -35,8 +35,8 @@ class Queue:
     def __contains__(self, job_id: int) -> bool:
         return job_id in self._shape_of
 
-    def add(self, job: Job, spec: Spec) -> None:
-        shape = _shape(spec)
+    def add(self, job: Job, spec: Spec, share: Share) -> None:
+        shape = _shape(spec, share)
         self._shape_of[job.id] = shape
         heapq.heappush(self._shapes.setdefault(shape, []), Waiting(rank(job), spec))
 
@@ -94,6 +94,6 @@ def may_pass(
     )
 
 
-def _shape(spec: Spec) -> Shape:
+def _shape(spec: Spec, share: Share) -> Shape:
     parts = tuple((role.replicas, role.resources.share) for role in spec.roles)
-    return spec.share, spec.policy.time_limit, parts
+    return share, spec.policy.time_limit, parts

@@ -6,6 +6,7 @@ from turnout.control.pool import Placement, Seat
 from turnout.control.verdict import Verdict
 from turnout.errors import TurnoutError
 from turnout.job import Attempt, Job, Launch, NewJob, Replica, ReplicaName, ReplicaState, Report, Spec
+from turnout.job.resources import Share
 from turnout.store import Batch
 
 
@@ -101,8 +102,12 @@ class Live:
     replicas: dict[ReplicaName, Replica] = field(default_factory=dict[ReplicaName, Replica])
     placement: Placement = field(default_factory=dict[ReplicaName, Seat])
     verdict: Verdict | None = None
+    share: Share = field(init=False)
     finish_at: int | None = None
     """When replicas that outlive a lead that succeeded are ended."""
+
+    def __post_init__(self) -> None:
+        self.share = self.spec.share
 
     @property
     def lead(self) -> Replica:

@@ -1,7 +1,6 @@
 """What is to run: roles, their program and resources, mounts, and the rules for starting over and ending."""
 
 from enum import StrEnum
-from functools import cached_property
 
 import msgspec
 
@@ -64,7 +63,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
 
 
-class Spec(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: tuple[Role, ...]
     mounts: tuple[Mount, ...] = ()
     working_dir: str = ""
@@ -72,13 +71,13 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     debug: bool = False
     """Keep the workspace after the end."""
 
-    @cached_property
+    @property
     def lead(self) -> Role:
         return next(role for role in self.roles if role.leads)
 
-    @cached_property
+    @property
     def share(self) -> Share:
-        """What the whole gang counts for."""
+        """What the whole gang counts for. Worked out anew each time."""
         total = Share(0, 0, 0)
         for role in self.roles:
             one = role.resources.share

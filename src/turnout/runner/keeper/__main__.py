@@ -1,7 +1,7 @@
 """`keeper <directory> <attempts> <lock fd> <listener fd> <uid> <gid> <name> <sandbox>`; uid -1 stays who it is."""
 
+import contextlib
 import ctypes
-import fcntl
 import os
 import resource
 import signal
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> None:
     # The lock came locked and lives as long as this process: no second keeper can begin before it is gone.
     for fd in (lock, listener):
         os.set_inheritable(fd, False)
-        fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    _close_all_but({0, 1, 2, lock, listener})
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -41,3 +41,11 @@ def main(argv: list[str]) -> None:
     keeper.run()
     if slots:
         slots.close()
+
+
+def _close_all_but(known: set[int]) -> None:
+    """Whatever else the service had inherited must not reach a user's program."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in known:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
