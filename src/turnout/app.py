@@ -205,6 +205,6 @@ Turnout {__version__} listens on {endpoint}
 
 Submit a first job, from another terminal:
   export TURNOUT_ENDPOINT={endpoint} TURNOUT_KEY={root.id}:{root.secret}
-  {tictl} job create hello -r ap-beijing -c ap-beijing --command "echo hello, world" --wait
-  {tictl} logs hello -r ap-beijing -c ap-beijing
+  {tictl} job create hello --command "echo hello, world" --wait
+  {tictl} logs hello
 """

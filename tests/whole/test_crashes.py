@@ -122,7 +122,9 @@ def test_the_keeper_is_killed_on_its_way(service: Service, place: str) -> None:
         return
     assert starts(service, "one") == 1
     if place == "keeper.ending" and job["reason"] == "node lost":
-        assert job["replicas"][0]["exit_code"] is None, "the code was taken from the kernel and not yet written down"
+        assert job["replicas"][0]["exit_code"] is None, (
+            "the code was taken from the kernel and not yet written down"
+        )
         assert "none" in service.config.read_text(), "in a sandbox the status file has it"
     else:
         assert (job["state"], job["replicas"][0]["exit_code"]) == ("succeeded", 0)
@@ -189,4 +191,3 @@ def _until(happened: Callable[[], bool], seconds: float = 30) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-

@@ -54,7 +54,12 @@ def test_the_documented_example(sandboxed: Service) -> None:
             "worker:0 was called by chief:0",
             "worker:1 was called by chief:0",
         ]
-        assert {replica["name"] for replica in job["replicas"]} == {"master-0", "ps-0", "worker-0", "worker-1"}
+        assert {replica["name"] for replica in job["replicas"]} == {
+            "master-0",
+            "ps-0",
+            "worker-0",
+            "worker-1",
+        }
         described = sandboxed.describe("test-job")
         assert (described.State, described.Message) == ("Succeeded", "")
         assert described.StartTime and described.EndTime

@@ -36,7 +36,7 @@ print(task["type"], task["index"], os.environ["CUDA_VISIBLE_DEVICES"], *sys.argv
 def paste(service: Service, command: str, directory: Path) -> "subprocess.CompletedProcess[str]":
     """Into a shell that has tictl on its PATH."""
     tictl = directory / "tictl"
-    tictl.write_text(f"#!/bin/sh\nexec {sys.executable} -m turnout.cli.tictl \"$@\"\n")
+    tictl.write_text(f'#!/bin/sh\nexec {sys.executable} -m turnout.cli.tictl "$@"\n')
     tictl.chmod(0o755)
     env = os.environ | {
         "PATH": f"{directory}:{os.environ['PATH']}",

@@ -15,7 +15,12 @@ _STARTED = time.time()
 
 async def page(request: Request) -> Response:
     text = resources.files("turnout.web").joinpath("welcome.html").read_text()
-    filled = text.replace("{{version}}", __version__).replace("{{endpoint}}", f"http://{_host(request)}")
+    host = _host(request)
+    filled = (
+        text.replace("{{version}}", __version__)
+        .replace("{{endpoint}}", f"http://{host}")
+        .replace("{{host}}", host)
+    )
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
     return HTMLResponse(filled, headers=policy)
 

@@ -1,6 +1,5 @@
 """The service as an ordinary user: everything runs as that user."""
 
-import importlib.util
 import json
 import os
 import pwd
@@ -8,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.engines.local.yard import Yard, alive
@@ -24,10 +24,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become ano
 def elsewhere(place: Path) -> Path:
     """Our code and what it needs, where an ordinary user can read it; this checkout may lie in a closed home."""
     code = place / "code"
-    for package in ("msgspec", "uvloop"):
-        spec = importlib.util.find_spec(package)
-        assert spec and spec.submodule_search_locations
-        shutil.copytree(spec.submodule_search_locations[0], code / package)
+    shutil.copytree(Path(msgspec.__file__).parent, code / "msgspec")
     shutil.copytree(ROOT / "src" / "turnout", code / "turnout")
     shutil.copytree(ROOT / "tests", code / "tests", ignore=shutil.ignore_patterns("conftest.py"))
     return code

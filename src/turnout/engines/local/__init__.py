@@ -203,13 +203,17 @@ class LocalEngine:
         self._redial = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
+        """Tries until it works: without a keeper nothing does. One that was just going answers once and is gone."""
+        pause = 0.0
         while True:
             try:
                 await self._link.connect()
                 break
             except (Unreachable, OSError) as error:
-                _log.error("the keeper cannot be reached and is tried again: %s", error)
-                await asyncio.sleep(_PAUSE)
+                if pause:
+                    _log.error("the keeper cannot be reached and is tried again: %s", error)
+                await asyncio.sleep(pause)
+                pause = _PAUSE
         for attempt in self._followers:
             self._link.send({"t": "follow", "a": str(attempt), "on": True})
 

@@ -158,7 +158,8 @@ class Link:
         name = f"{zlib.crc32(os.fsencode(self._paths.data)):08x}"
         places = (str(_RUNNER), str(self._paths.keeper), str(self._paths.attempts))
         argv = [sys.executable, "-I", "-S", "-c", _START, *places, str(_LOCK), str(_LISTENER)]
-        argv += [str(uid), str(gid), name, "sandbox" if self._sandbox else "none"]
+        kill_at = chaos.kill_at if chaos.kill_at.startswith("keeper.") else ""
+        argv += [str(uid), str(gid), name, "sandbox" if self._sandbox else "none", kill_at]
         log = str(self._paths.keeper / "log")
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -167,9 +168,8 @@ class Link:
             (os.POSIX_SPAWN_DUP2, lock, _LOCK),
             (os.POSIX_SPAWN_DUP2, listener, _LISTENER),
         ]
-        kill_at = {"TURNOUT_KILL_AT": chaos.kill_at} if chaos.kill_at.startswith("keeper.") else {}
         self._child = os.posix_spawn(
-            sys.executable, argv, kill_at, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_RESET
+            sys.executable, argv, {}, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_RESET
         )
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`keeper <directory> <attempts> <lock fd> <listener fd> <uid> <gid> <name> <sandbox>`; uid -1 stays who it is."""
+"""`keeper <directory> <attempts> <lock fd> <listener fd> <uid> <gid> <name> <sandbox> <kill at>`; uid -1 stays who it is."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 def main(argv: list[str]) -> None:
     directory, attempts = argv[0], argv[1]
     lock, listener, uid, gid = (int(text) for text in argv[2:6])
-    prepare(os.environ.get("TURNOUT_KILL_AT", ""))
+    prepare(argv[8])
     # The lock came locked and lives as long as this process: no second keeper can begin before it is gone.
     for fd in (lock, listener):
         os.set_inheritable(fd, False)
@@ -33,7 +33,6 @@ def main(argv: list[str]) -> None:
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     os.chdir("/")
-    os.environ.clear()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     keeper = Keeper(directory, attempts, socket.socket(fileno=listener), slots, soft, argv[7] == "sandbox")

@@ -1,0 +1,54 @@
+"""Every convention tells the same gang."""
+
+import json
+
+from turnout.job import Attempt, Gang, Launch, Peer, Program, ReplicaName, Role, Spec
+from turnout.job.topology import variables
+
+COMMAND = Program(("true",))
+
+
+def gang_of(*roles: Role) -> tuple[Launch, Gang]:
+    launch = Launch(Attempt(7, 1), "default", "tia", "cpu-job", Spec(roles))
+    peers = [
+        Peer(name, f"cpu-job-{name}", f"127.64.0.{number + 1}", (10_000 + 4 * number, 10_001 + 4 * number))
+        for number, (name, _) in enumerate(launch.replicas())
+    ]
+    return launch, tuple(peers)
+
+
+def test_a_master_a_ps_and_two_workers():
+    launch, gang = gang_of(
+        Role("master", COMMAND, leads=True, task_type="chief"),
+        Role("ps", COMMAND),
+        Role("worker", COMMAND, replicas=2),
+    )
+    told = variables(launch, gang, 3)
+    assert json.loads(told["TF_CONFIG"]) == {
+        "cluster": {
+            "chief": ["127.64.0.1:10000"],
+            "ps": ["127.64.0.2:10004"],
+            "worker": ["127.64.0.3:10008", "127.64.0.4:10012"],
+        },
+        "task": {"type": "worker", "index": 1},
+        "environment": "cloud",
+    }
+    spec = json.loads(told["CLUSTER_SPEC"])
+    assert list(spec["cluster"]) == ["master", "ps", "worker"]
+    assert spec["task"] == {"type": "worker", "index": 1}
+    assert (told["MASTER_ADDR"], told["MASTER_PORT"]) == ("127.64.0.1", "10001")
+    assert (told["RANK"], told["NODE_RANK"], told["WORLD_SIZE"]) == ("3", "3", "4")
+
+
+def test_the_lead_is_rank_0_wherever_it_stands():
+    launch, gang = gang_of(Role("worker", COMMAND, replicas=2), Role("master", COMMAND, leads=True))
+    assert gang[0].name == ReplicaName("master", 0)
+    assert variables(launch, gang, 0)["RANK"] == "0"
+    assert variables(launch, gang, 2)["MASTER_ADDR"] == gang[0].address
+
+
+def test_one_alone_is_a_gang_too():
+    launch, gang = gang_of(Role("master", COMMAND, leads=True, task_type="chief"))
+    told = variables(launch, gang, 0)
+    assert json.loads(told["TF_CONFIG"])["cluster"] == {"chief": ["127.64.0.1:10000"]}
+    assert (told["RANK"], told["WORLD_SIZE"]) == ("0", "1")

@@ -1,0 +1,155 @@
+"""A plan follows from the launch alone."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.job import Attempt, Launch, Peer, Policy, Program, ReplicaName, Resources, Role, Spec
+from turnout.paths import Paths
+from turnout.runner.plan import (
+    SPILL,
+    Bind,
+    GangPlan,
+    Impossible,
+    Layout,
+    ReplicaPlan,
+    Runtime,
+    host_name,
+    plan_gang,
+)
+
+PATHS = Paths(Path("/data-dir"))
+HOME = "/data-dir/attempts/7.1_master-0"
+RUNTIME = Runtime("/opt/py/bin/python3", "/data-dir/runtimes/host", (("/opt/py", "/opt/py"),))
+BOXED = Layout(sandbox=("bwrap", "--unshare-pid"), user="job")
+
+
+def plan(*argv: str, layout: Layout = Layout(), binds: list[Bind] | None = None, **spec) -> ReplicaPlan:  # noqa: B008
+    return gang_plan(*argv, layout=layout, binds=binds, **spec).replicas[0]
+
+
+def gang_plan(*argv, layout=Layout(), binds=None, env=None, gpus=None, **spec) -> GangPlan:  # noqa: B008
+    role = Role(
+        "master", Program(argv), leads=True, env=env or {}, resources=Resources(cpu=2, memory=1 << 30)
+    )
+    launch = Launch(Attempt(7, 1), "default", "tia", "cpu-job", Spec((role,), **spec), gpus or {})
+    gang = (Peer(ReplicaName("master", 0), "cpu-job-master-0", "127.64.0.1", (10000, 10001, 10002, 10003)),)
+    return plan_gang(launch, gang, {"": RUNTIME}, binds or [], layout, PATHS)
+
+
+def after(option: str, options: list[str]) -> list[tuple[str, ...]]:
+    """The two words behind each time that the option is named."""
+    return [tuple(options[at + 1 : at + 3]) for at, word in enumerate(options) if word == option]
+
+
+def test_without_a_sandbox_everything_is_below_the_replicas_directory():
+    made = plan("python", "train.py", layout=Layout(user="job"))
+    assert made.argv == ["/opt/py/bin/python3", "train.py"]
+    assert made.cwd == made.env["HOME"] == f"{HOME}/work"
+    assert made.env["TMPDIR"] == f"{HOME}/tmp"
+    assert made.env["PATH"].startswith("/data-dir/runtimes/host:")
+    assert made.env["TURNOUT_REPLICA"] == "7.1/master-0"
+    assert made.sandbox == []
+    assert (made.cpu, made.memory) == (2, 1 << 30)
+
+
+def test_without_a_sandbox_paths_lead_to_the_real_directories():
+    binds = [Bind("/real/code", "/opt/code", False), Bind("/real/data", "/data", True)]
+    made = plan(
+        "/opt/code/run",
+        "/data/x",
+        "--in=/data",
+        "--to",
+        "/database",
+        "a=/data",
+        binds=binds,
+        env={"D": "/data"},
+    )
+    assert made.argv == ["/real/code/run", "/real/data/x", "--in=/real/data", "--to", "/database", "a=/data"]
+    assert made.cwd == made.env["TURNOUT_MOUNT_0"] == "/real/code"
+    assert made.env["D"] == "/real/data"
+    assert made.dirs == ["root", "root/opt"]
+    assert made.links == {"root/data": "/real/data", "root/opt/code": "/real/code"}
+
+
+def test_a_wanted_working_directory():
+    binds = [Bind("/real/code", "/opt/code", False)]
+    assert plan("true", binds=binds, working_dir="/opt/code/sub").cwd == "/real/code/sub"
+    made = plan("true", binds=binds, working_dir="/else/where")
+    assert made.cwd == f"{HOME}/root/else/where"
+    assert made.dirs == ["root", "root/opt", "root/else", "root/else/where"]
+    boxed = plan("true", binds=binds, working_dir="/else/where", layout=BOXED)
+    assert after("--chdir", boxed.sandbox)[0][0] == "/else/where"
+
+
+def test_in_the_sandbox_mounts_are_at_their_targets():
+    binds = [Bind("/real/deep", "/data/a/b", False), Bind("/real/data", "/data", True)]
+    made = plan("python3", "/data/a/b/train.py", layout=BOXED, binds=binds)
+    assert made.argv == ["/opt/py/bin/python3", "/data/a/b/train.py"]
+    assert made.sandbox[:2] == ["bwrap", "--unshare-pid"]
+    assert after("--bind", made.sandbox)[-1] == ("/real/deep", "/data/a/b")
+    assert ("/real/data", "/data") in after("--ro-bind", made.sandbox)
+    assert ("/opt/py", "/opt/py") in after("--ro-bind", made.sandbox)
+    assert after("--chdir", made.sandbox)[0][0] == "/data/a/b"
+    assert made.env["TURNOUT_ROOT"] == ""
+    assert "127.64.0.1 cpu-job-master-0\n" in made.hosts
+
+
+def test_only_its_own_gpus_are_seen():
+    layout = Layout(sandbox=("bwrap",), gpus=True, gpu_devices=("/dev/nvidiactl",))
+    made = plan("true", layout=layout, gpus={"master-0": (2, 5)})
+    assert made.env["CUDA_VISIBLE_DEVICES"] == "2,5"
+    assert after("--dev-bind", made.sandbox) == [
+        ("/dev/nvidia2", "/dev/nvidia2"),
+        ("/dev/nvidia5", "/dev/nvidia5"),
+        ("/dev/nvidiactl", "/dev/nvidiactl"),
+    ]
+    without = plan("true", layout=layout)
+    assert without.env["CUDA_VISIBLE_DEVICES"] == ""
+    assert after("--dev-bind", without.sandbox) == []
+    assert "CUDA_VISIBLE_DEVICES" not in plan("true").env
+
+
+def test_a_command_line_that_is_too_long_for_bubblewrap_goes_another_way():
+    made = plan("echo", *["x"] * 9000, layout=BOXED)
+    assert made.argv[0] == RUNTIME.python
+    assert str(SPILL) in made.argv[-1]
+    assert made.spill == ["echo", *["x"] * 9000]
+    assert plan("echo", *["x"] * 9000).spill == []
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "/usr", "/usr/local/x", "/etc/x", "/proc", "/a/../etc", "/a/./b", "a", "", "/dev"]
+)
+def test_targets_that_cannot_be(target: str):
+    with pytest.raises(Impossible, match="mount target"):
+        plan("true", binds=[Bind("/real", target, False)])
+
+
+def test_nothing_to_run():
+    with pytest.raises(Impossible, match="no command"):
+        plan()
+
+
+def test_the_marker_is_not_the_users_to_set():
+    assert plan("true", env={"TURNOUT_REPLICA": "mine"}).env["TURNOUT_REPLICA"] == "7.1/master-0"
+
+
+def test_the_gangs_message_can_be_read_by_the_keeper():
+    made = gang_plan("true", policy=Policy(time_limit=60, grace=3))
+    message = msgspec.json.decode(msgspec.json.encode(made))
+    assert (message["t"], message["a"], message["limit"], message["grace"]) == ("launch", "7.1", 60, 3)
+    assert message["note"] == {"master-0": ["127.64.0.1", [10000, 10001, 10002, 10003]]}
+    assert "sandbox" not in message["replicas"][0]
+
+
+@given(st.text(max_size=200), st.from_regex(r"[a-z]{1,10}-[0-9]{1,3}", fullmatch=True))
+def test_a_host_name_is_a_dns_label(job: str, replica: str):
+    name = host_name(job, replica)
+    assert 1 <= len(name) <= 63
+    assert name.endswith(replica)
+    assert all(letter.isascii() and (letter.isalnum() or letter == "-") for letter in name)
+    assert not name.startswith("-")
