@@ -143,7 +143,8 @@ def _cpu_share(process: psutil.Process) -> float:
     before = process.cpu_times()
     time.sleep(IDLE_SECONDS)
     after = process.cpu_times()
-    return 100 * (after.user + after.system - before.user - before.system) / IDLE_SECONDS
+    used = (after.user + after.system) - (before.user + before.system)
+    return 100 * used / IDLE_SECONDS
 
 
 def _many(table: Table) -> int:

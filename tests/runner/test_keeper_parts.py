@@ -100,7 +100,6 @@ def test_spares_are_moved_in_and_empty_ones_come_back(tmp_path: Path):
     (home / "box" / "status").write_text('{"exit-code": 0}')
     assert not spares.take_back(f"{home}/work")
     assert spares.take_back(f"{home}/tmp")
-    assert spares.take_back(f"{home}/root")
     spares.take_back_box(f"{home}/box")
     while spares.furnish():
         pass
@@ -119,22 +118,27 @@ def test_spares_of_an_earlier_keeper_go(tmp_path: Path):
 
 
 def test_a_process_is_named_by_pid_and_start_time():
-    child = subprocess.Popen(["sleep", "1000"], env={"TURNOUT_REPLICA": "1.1/x-0"})
-    start = processes.start_time(child.pid)
-    assert start
-    assert processes.marker(child.pid) == "1.1/x-0"
-    assert processes.marked()["1.1/x-0"] == [child.pid]
-    assert processes.open_pidfd(child.pid, start + 1) is None
-    pidfd = processes.open_pidfd(child.pid, start)
-    assert pidfd is not None
-    assert processes.alive(child.pid)
-    child.kill()
-    os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
-    assert not processes.alive(child.pid)
-    child.wait()
+    mark = f"{os.getpid()}.1/x-0"
+    with subprocess.Popen(["cat"], env={"TURNOUT_REPLICA": mark}, stdin=-1, stdout=-1) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(b"ready\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        start = processes.start_time(child.pid)
+        assert start
+        assert processes.marker(child.pid) == mark
+        assert processes.marked()[mark] == [child.pid]
+        assert processes.open_pidfd(child.pid, start + 1) is None
+        pidfd = processes.open_pidfd(child.pid, start)
+        assert pidfd is not None
+        assert processes.alive(child.pid)
+        child.kill()
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+        os.close(pidfd)
+        assert not processes.alive(child.pid)
     assert processes.start_time(child.pid) is None
     assert processes.open_pidfd(child.pid, start) is None
-    os.close(pidfd)
 
 
 def test_whole_trees_end():

@@ -71,16 +71,16 @@ def test_without_a_sandbox_paths_lead_to_the_real_directories():
     assert made.argv == ["/real/code/run", "/real/data/x", "--in=/real/data", "--to", "/database", "a=/data"]
     assert made.cwd == made.env["TURNOUT_MOUNT_0"] == "/real/code"
     assert made.env["D"] == "/real/data"
-    assert made.dirs == ["root", "root/opt"]
-    assert made.links == {"root/data": "/real/data", "root/opt/code": "/real/code"}
+    assert made.dirs == ["tmp/root", "tmp/root/opt"]
+    assert made.links == {"tmp/root/data": "/real/data", "tmp/root/opt/code": "/real/code"}
 
 
 def test_a_wanted_working_directory():
     binds = [Bind("/real/code", "/opt/code", False)]
     assert plan("true", binds=binds, working_dir="/opt/code/sub").cwd == "/real/code/sub"
     made = plan("true", binds=binds, working_dir="/else/where")
-    assert made.cwd == f"{HOME}/root/else/where"
-    assert made.dirs == ["root", "root/opt", "root/else", "root/else/where"]
+    assert made.cwd == f"{HOME}/tmp/root/else/where"
+    assert made.dirs == ["tmp/root", "tmp/root/opt", "tmp/root/else", "tmp/root/else/where"]
     boxed = plan("true", binds=binds, working_dir="/else/where", layout=BOXED)
     assert after("--chdir", boxed.sandbox)[0][0] == "/else/where"
 

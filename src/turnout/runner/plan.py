@@ -2,7 +2,7 @@
 
 In the sandbox a replica finds its mounts at exactly their targets and its own space at `/workspace` (which is also
 its HOME) and `/tmp`. Without one the host's paths cannot be taken, so the same tree is laid out as links below
-`root` in the replica's directory, and arguments and variables that name a mount's target are rewritten to the real
+`tmp/root` in the replica's directory, and arguments and variables that name a mount's target are rewritten to the real
 directory. In both, TURNOUT_ROOT is what to put before a target and TURNOUT_MOUNT_0… are where the mounts are.
 
 The working directory is the spec's, else the first mount, else the replica's own space.
@@ -23,6 +23,9 @@ SHIMS = "/opt/turnout/bin"
 WORKSPACE = "/workspace"
 OUTLETS = "/run/out"
 """Where the sandbox's /dev/stdout and /dev/stderr lead to."""
+
+# Among what goes with the workspace.
+_FARM = "tmp/root"
 
 SPILL = 6
 # Bubblewrap takes 9000 in all, its own among them.
@@ -193,19 +196,10 @@ def _plan(member: _Member) -> ReplicaPlan:
 def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     home, binds, layout = member.home, member.binds, member.layout
     options = [*layout.sandbox, "--hostname", member.me.host]
+    options += ("--ro-bind", f"{home}/box/out", OUTLETS)
+    options += ("--bind", f"{home}/tmp", "/tmp", "--bind", f"{home}/work", WORKSPACE)
     for source, target in ((member.runtime.shims, SHIMS), *member.runtime.binds):
         options += ("--ro-bind", source, target)
-    options += (
-        "--ro-bind",
-        f"{home}/box/out",
-        OUTLETS,
-        "--bind",
-        f"{home}/tmp",
-        "/tmp",
-        "--bind",
-        f"{home}/work",
-        WORKSPACE,
-    )
     # Outer directories first, so that one mount may lie within another.
     for bind in sorted(binds, key=lambda bind: bind.target.count("/")):
         options += ("--ro-bind" if bind.read_only else "--bind", bind.source, bind.target)
@@ -231,16 +225,18 @@ def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
         "PATH": f"{member.runtime.shims}:{SYSTEM_PATH}",
         "HOME": f"{home}/work",
         "TMPDIR": f"{home}/tmp",
-        "TURNOUT_ROOT": f"{home}/root",
+        "TURNOUT_ROOT": f"{home}/{_FARM}",
     }
     own |= {f"TURNOUT_MOUNT_{number}": bind.source for number, bind in enumerate(binds)}
     wanted = member.launch.spec.working_dir
     if wanted:
         cwd = _move(wanted, moved)
-        cwd = cwd if cwd != wanted else f"{home}/root{posixpath.normpath(wanted)}"
+        cwd = cwd if cwd != wanted else f"{home}/{_FARM}{posixpath.normpath(wanted)}"
     else:
         cwd = binds[0].source if binds else f"{home}/work"
-    dirs, links = _farm(binds, f"root{posixpath.normpath(wanted)}" if cwd.startswith(f"{home}/root/") else "")
+    dirs, links = _farm(
+        binds, f"{_FARM}{posixpath.normpath(wanted)}" if cwd.startswith(f"{home}/{_FARM}/") else ""
+    )
     argv = [_move(text, moved) for text in argv]
     env = {name: _move(text, moved) for name, text in member.role.env.items()}
     return _replica(member, argv, own, cwd, dirs=dirs, links=links, env=env)
@@ -251,7 +247,7 @@ def _farm(binds: list[Bind], extra: str) -> tuple[list[str], dict[str, str]]:
     links: dict[str, str] = {}
     dirs: dict[str, None] = {}
     for bind in sorted(binds, key=lambda bind: bind.target.count("/")):
-        name = "root" + bind.target.rstrip("/")
+        name = _FARM + bind.target.rstrip("/")
         if not any(name.startswith(outer + "/") for outer in links):
             dirs |= dict.fromkeys(_parents(name))
             links[name] = bind.source
@@ -262,7 +258,7 @@ def _farm(binds: list[Bind], extra: str) -> tuple[list[str], dict[str, str]]:
 
 def _parents(name: str) -> list[str]:
     parts = name.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
+    return ["/".join(parts[:length]) for length in range(2, len(parts))]
 
 
 def _move(text: str, moved: dict[str, str]) -> str:

@@ -85,7 +85,7 @@ def ask(python: str) -> Interpreter:
     """What the interpreter says of itself."""
     try:
         done = subprocess.run(
-            [python, "-I", "-S", "-c", _ASK],
+            [python, "-I", "-c", _ASK],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=20,

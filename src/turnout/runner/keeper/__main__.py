@@ -1,4 +1,4 @@
-"""`keeper <directory> <attempts> <lock fd> <listener fd> <uid> <gid> <name> <sandbox> <kill at>`; uid -1 stays who it is."""
+"""How it is started: directory, attempts, lock, listener, uid (-1: stay who we are), gid, name, sandbox, kill at."""
 
 import contextlib
 import ctypes

@@ -21,6 +21,7 @@ class Limits:
         self._own_processes = getrlimit(RLIMIT_NPROC)
         self._own_memory = getrlimit(RLIMIT_AS)
         self._cores = os.sched_getaffinity(0)
+        self._load = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
 
     @contextlib.contextmanager
     def around(self, plan: dict[str, Any], slot: Slot | None) -> Iterator[None]:
@@ -38,7 +39,7 @@ class Limits:
         if plan["env"].get("CUDA_VISIBLE_DEVICES"):
             memory = 0
         if processes:
-            setrlimit(RLIMIT_NPROC, _soft(_tasks() + processes, self._own_processes))
+            setrlimit(RLIMIT_NPROC, _soft(self._tasks() + processes, self._own_processes))
         if memory:
             setrlimit(RLIMIT_AS, _soft(memory, self._own_memory))
         if 0 < cpu < len(self._cores):
@@ -53,6 +54,10 @@ class Limits:
             if 0 < cpu < len(self._cores):
                 os.sched_setaffinity(0, self._cores)
 
+    def _tasks(self) -> int:
+        """How many the machine runs now. The limit counts all of the user's, so it must lie above what is there."""
+        return int(os.pread(self._load, 128, 0).split()[3].partition(b"/")[2])
+
     def _some_cores(self, cpu: float) -> set[int]:
         """As many as it may use, rounded up, beginning at another one each time."""
         cores = sorted(self._cores)
@@ -63,9 +68,3 @@ class Limits:
 def _soft(value: int, own: tuple[int, int]) -> tuple[int, int]:
     hard = own[1]
     return (value if hard < 0 else min(value, hard), hard)
-
-
-def _tasks() -> int:
-    """How many the machine runs now. The limit counts all of the user's, so it must lie above what is there."""
-    with open("/proc/loadavg") as file:
-        return int(file.read().split()[3].partition("/")[2])

@@ -8,8 +8,8 @@ import contextlib
 import os
 import shutil
 
-WORKSPACE = ("work", "tmp", "root")
-"""What the user's program may write into. `root` is there only if a plan asks for it."""
+WORKSPACE = ("work", "tmp")
+"""What the user's program may write into: it goes when the replica is forgotten, the logs stay."""
 BOX = "box"
 """What a sandbox needs: bubblewrap's `status`, and `out` with the pipes that are its /dev/stdout and /dev/stderr."""
 
@@ -84,7 +84,7 @@ class Spares:
     def _make(self, directory: str) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o750)
-        for name in WORKSPACE[:2]:
+        for name in WORKSPACE:
             if not self._empty or not _moved(self._empty.pop(), f"{directory}/{name}"):
                 _mkdir(f"{directory}/{name}")
         box = f"{directory}/{BOX}"
