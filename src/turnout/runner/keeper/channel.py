@@ -13,7 +13,6 @@ Message = dict[str, Any]
 VERSION = 1
 
 _MOST = 64 << 20
-_dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Channel:
@@ -42,8 +41,9 @@ class Channel:
             handle(json.loads(line))
         return True
 
-    def send(self, message: Message) -> None:
-        self._out.append(_dumps(message))
+    def send(self, text: str) -> None:
+        """A message, encoded."""
+        self._out.append(text)
 
     def flush(self) -> bool:
         """True when all is sent; False: call again once the socket can be written. Raises OSError if it is gone."""

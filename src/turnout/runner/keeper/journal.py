@@ -15,7 +15,7 @@ from typing import Any
 
 Line = dict[str, Any]
 
-_dumps = json.JSONEncoder(separators=(",", ":")).encode
+encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Journal:
@@ -41,9 +41,11 @@ class Journal:
         os.ftruncate(self._fd, whole)
 
     def append(self, *lines: Line) -> None:
-        text = "".join([_dumps(line) + "\n" for line in lines])
-        self._lines += len(lines)
-        data = text.encode()
+        self.append_encoded([encode(line) for line in lines])
+
+    def append_encoded(self, texts: list[str]) -> None:
+        self._lines += len(texts)
+        data = ("\n".join(texts) + "\n").encode() if texts else b""
         # A short write happens on a full disk only; the rest is tried again so that no line is torn for ever.
         while data:
             data = data[os.write(self._fd, data) :]

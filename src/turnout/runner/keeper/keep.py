@@ -8,7 +8,7 @@ from . import processes
 from .cgroups import Slots
 from .channel import VERSION, Channel, Message
 from .ending import Endings
-from .journal import Journal, Line
+from .journal import Journal, Line, encode
 from .limits import Limits
 from .logs import Log, Outlets, Watcher
 from .loop import READ, WRITE, Loop
@@ -111,7 +111,7 @@ class Keeper:
 
     def send(self, message: Message) -> None:
         if self._channel:
-            self._channel.send(message)
+            self._channel.send(encode(message))
 
     def _flush(self) -> None:
         if not self._channel:
@@ -207,7 +207,8 @@ class Keeper:
 
     def open_log(self, replica: Replica) -> None:
         replica.log = Log(replica.directory, replica.gang.log_bytes)
-        replica.watch = self._watcher.arm(replica.directory, lambda: self._wrote(replica))
+        # Not at once: of one that has ended by then only the last mark is wanted.
+        self.loop.later(2 * _LOOK_AGAIN, lambda: self._rearm(replica))
         if replica.sandboxed:
             outlets = replica.outlets = Outlets(f"{replica.directory}/{BOX}/out", replica.log)
             for number, fd in enumerate(outlets.fds):
@@ -305,10 +306,12 @@ class Keeper:
 
     def record(self, gang: Gang, *lines: Line) -> None:
         """Into the journal first, then to the service."""
-        self.journal.append(*lines)
+        texts = [encode(line) for line in lines]
+        self.journal.append_encoded(texts)
         gang.lines += lines
-        for line in lines:
-            self.send(line)
+        if self._channel:
+            for text in texts:
+                self._channel.send(text)
 
     # Forgetting.
 
