@@ -5,8 +5,11 @@ import contextlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Protocol
 
 from turnout import chaos
@@ -63,7 +66,8 @@ class LocalEngine:
         self._held: set[Attempt] = set()
         self._followers: dict[Attempt, set[asyncio.Event]] = {}
         self._redial: asyncio.Task[None] | None = None
-        self._up = asyncio.Event()
+        self._mounting: dict[Attempt, asyncio.Task[None]] = {}
+        self._doomed: SimpleQueue[list[Attempt]] = SimpleQueue()
 
     async def open(self) -> None:
         self._machine = await asyncio.to_thread(machine.prepare, self._paths, self._settings)
@@ -71,11 +75,14 @@ class LocalEngine:
             self._paths, self._machine.account, bool(self._machine.layout.sandbox), self._heard, self._lost
         )
         self._reports.put_nowait(Capacity((self._machine.node,)))
+        Thread(target=self._clear_away, name="clear-away", daemon=True).start()
         await self._connect()
 
     async def close(self) -> None:
         if self._redial:
             self._redial.cancel()
+        for task in self._mounting.values():
+            task.cancel()
         self._link.close()
 
     @property
@@ -91,9 +98,42 @@ class LocalEngine:
         return self._machine.runtimes.describe(name)
 
     async def start(self, launch: Launch) -> None:
+        remote = [mount.source for mount in launch.spec.mounts if nfs.is_for(mount.source)]
+        if remote:
+            self._check_remote(remote)
+            # A server may take its time, and nobody else's job shall wait for it.
+            self._mounting[launch.attempt] = asyncio.create_task(self._start_mounted(launch, remote))
+            return
+        self._send(launch, self._binds(launch, {}))
+
+    def _check_remote(self, sources: list[str]) -> None:
+        try:
+            for source in sources:
+                self._nfs.check(source)
+        except TurnoutError as error:
+            raise Refused(error.message) from error
+
+    async def _start_mounted(self, launch: Launch, sources: list[str]) -> None:
+        try:
+            mounted = {source: await asyncio.to_thread(self._nfs.mount, source) for source in sources}
+            self._send(launch, self._binds(launch, mounted))
+        except Unreachable:
+            pass  # said again once the keeper is back
+        except TurnoutError as error:
+            self._never_started(launch, Cause.STAGING, error.message)
+        except asyncio.CancelledError:
+            self._never_started(launch, Cause.STOPPED, "it was stopped before it started")
+            raise
+        finally:
+            del self._mounting[launch.attempt]
+
+    def _never_started(self, launch: Launch, cause: Cause, message: str) -> None:
+        for replica, _ in launch.replicas():
+            self._reports.put_nowait(Ended(launch.attempt, replica, time.time_ns(), cause, message=message))
+
+    def _send(self, launch: Launch, binds: list[Bind]) -> None:
         here = self._machine
         try:
-            binds = await self._binds(launch)
             gang = self._leases.lease(launch)
             runtimes = {
                 role.program.runtime: here.runtimes.get(role.program.runtime) for role in launch.spec.roles
@@ -102,23 +142,25 @@ class LocalEngine:
         except (Impossible, TurnoutError) as error:
             self._leases.release(launch.attempt)
             raise Refused(str(error)) from error
-        if not self._link.connected:
-            await self._up.wait()
         self._link.send(plan)
         chaos.point("engine.sent")
 
     async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
-        await self._tell(
+        if attempt in self._mounting:
+            self._mounting[attempt].cancel()
+            return
+        self._link.send(
             {"t": "stop", "a": str(attempt), "names": [str(name) for name in replicas], "grace": grace}
         )
 
     async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
         self._leases.release(attempt)
         self._held.discard(attempt)
-        await self._tell({"t": "forget", "a": str(attempt), "keep": keep_workspace})
+        self._link.send({"t": "forget", "a": str(attempt), "keep": keep_workspace})
 
     async def remove(self, attempts: list[Attempt]) -> None:
-        await asyncio.to_thread(self._remove, attempts)
+        # It may take long; what is not done when the service ends is swept at its next start.
+        self._doomed.put(attempts)
 
     async def stored(self) -> list[Attempt]:
         return await asyncio.to_thread(self._stored)
@@ -132,7 +174,9 @@ class LocalEngine:
         followers.add(event)
         try:
             if len(followers) == 1:
-                await self._tell({"t": "follow", "a": str(attempt), "on": True})
+                # Told again when the keeper is back.
+                with contextlib.suppress(Unreachable):
+                    self._link.send({"t": "follow", "a": str(attempt), "on": True})
             # What was written before the keeper heard of it is not told: let the caller look once.
             event.set()
             while True:
@@ -145,20 +189,17 @@ class LocalEngine:
                 with contextlib.suppress(Unreachable):
                     self._link.send({"t": "follow", "a": str(attempt), "on": False})
 
-    async def _tell(self, message: object) -> None:
-        if not self._link.connected:
-            await self._up.wait()
-        self._link.send(message)
-
-    async def _binds(self, launch: Launch) -> list[Bind]:
+    def _binds(self, launch: Launch, mounted: dict[str, Path]) -> list[Bind]:
         binds: list[Bind] = []
-        for mount in launch.spec.mounts:
-            if nfs.is_for(mount.source):
-                path = await asyncio.to_thread(self._nfs.mount, mount.source)
-                binds.append(Bind(str(path), mount.target, mount.read_only))
-                continue
-            bound = self._storage.bind(mount.source, launch.project, mount.read_only)
-            binds.append(Bind(str(bound.path), mount.target, bound.read_only))
+        try:
+            for mount in launch.spec.mounts:
+                if mount.source in mounted:
+                    binds.append(Bind(str(mounted[mount.source]), mount.target, mount.read_only))
+                    continue
+                bound = self._storage.bind(mount.source, launch.project, mount.read_only)
+                binds.append(Bind(str(bound.path), mount.target, bound.read_only))
+        except TurnoutError as error:
+            raise Refused(error.message) from error
         return binds
 
     # What the keeper says.
@@ -189,8 +230,7 @@ class LocalEngine:
         elif said.hello:
             self._held.clear()
         elif said.synced:
-            put(Synced(frozenset(self._held)))
-            self._up.set()
+            put(Synced(frozenset(self._held | self._mounting.keys())))
 
     def _wake(self, attempt: Attempt) -> None:
         for event in self._followers.get(attempt, ()):
@@ -199,7 +239,6 @@ class LocalEngine:
     def _lost(self) -> None:
         """The keeper never goes while we are connected, unless it is killed: start it again at once."""
         _log.warning("the keeper was lost and is started again")
-        self._up.clear()
         self._redial = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
@@ -218,6 +257,10 @@ class LocalEngine:
             self._link.send({"t": "follow", "a": str(attempt), "on": True})
 
     # What is on disk.
+
+    def _clear_away(self) -> None:
+        while True:
+            self._remove(self._doomed.get())
 
     def _remove(self, attempts: list[Attempt]) -> None:
         doomed = {str(attempt) for attempt in attempts}

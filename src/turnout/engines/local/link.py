@@ -158,7 +158,8 @@ class Link:
         name = f"{zlib.crc32(os.fsencode(self._paths.data)):08x}"
         places = (str(_RUNNER), str(self._paths.keeper), str(self._paths.attempts))
         argv = [sys.executable, "-I", "-S", "-c", _START, *places, str(_LOCK), str(_LISTENER)]
-        kill_at = chaos.kill_at if chaos.kill_at.startswith("keeper.") else ""
+        # Only the first: those after it are there to show that nothing was lost.
+        kill_at = chaos.kill_at if chaos.kill_at.startswith("keeper.") and not self._child else ""
         argv += [str(uid), str(gid), name, "sandbox" if self._sandbox else "none", kill_at]
         log = str(self._paths.keeper / "log")
         actions = [

@@ -33,15 +33,19 @@ class Mounts:
         self._root = os.geteuid() == 0 if root is None else root
         self._one_at_a_time = threading.Lock()
 
-    def mount(self, source: str) -> Path:
-        """Where it is; may take as long as the server. Raises Unsupported, with the reason, if it cannot be mounted."""
-        scheme, _, rest = source.partition("://")
-        if scheme == "cephfs":
+    def check(self, source: str) -> None:
+        """Raises Unsupported if it is plain from the start that it cannot be mounted."""
+        if source.startswith("cephfs://"):
             raise Unsupported(
                 f"{source} cannot be mounted: CephFS is not supported here; use nfs:// or file://"
             )
         if not self._root:
             raise Unsupported(f"{source} cannot be mounted: only a service that runs as root may mount NFS")
+
+    def mount(self, source: str) -> Path:
+        """Where it is; may take as long as the server. Raises Unsupported, with the reason, if it cannot be mounted."""
+        self.check(source)
+        rest = source.partition("://")[2]
         server, _, directory = rest.partition("/")
         place = self._directory / quote(rest, safe="")
         with self._one_at_a_time:

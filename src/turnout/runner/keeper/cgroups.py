@@ -261,8 +261,9 @@ def _version_1(name: str, uid: int, gid: int, root: str, ours: dict[str, str]) -
         above = f"{root}/{controller}{mine[controller].rstrip('/')}"
         place = f"{above}/{_place(uid)}"
         base[controller] = f"{place}/{name}"
-        for path in (place, base[controller] + "-keeper"):
-            _delegate(path, uid, gid)
+        _delegate(place, uid, gid)
+        _sweep(place)
+        _delegate(base[controller] + "-keeper", uid, gid)
         home.append(os.open(base[controller] + "-keeper/tasks", os.O_WRONLY | os.O_CLOEXEC))
         away.append(os.open(above + "/tasks", os.O_WRONLY | os.O_CLOEXEC))
     for tasks in home:
@@ -281,14 +282,27 @@ def _version_2(name: str, uid: int, gid: int, root: str, ours: str) -> Slots:
         try:
             with contextlib.suppress(OSError):
                 write(f"{root}{above}/cgroup.subtree_control", enable)
-            for path in (place, f"{place}/{name}-keeper"):
-                _delegate(path, uid, gid)
+            _delegate(place, uid, gid)
+            _sweep(place)
+            _delegate(f"{place}/{name}-keeper", uid, gid)
             write(f"{place}/{name}-keeper/cgroup.procs", "0")
             write(f"{place}/cgroup.subtree_control", enable)
             return Slots("cgroups v2", f"{place}/{name}")
         except OSError as error:
             trouble = error
     raise trouble or OSError(f"{root}{ours} cannot be divided")
+
+
+def _sweep(place: str) -> None:
+    """What keepers left that were killed: theirs is empty. What still runs in a slot keeps it."""
+    for keeper in os.listdir(place):
+        with contextlib.suppress(OSError):
+            if not keeper.endswith("-keeper") or read(f"{place}/{keeper}/cgroup.procs"):
+                continue
+            for name in os.listdir(place):
+                if name.startswith(keeper.removesuffix("keeper")):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(f"{place}/{name}")
 
 
 def _place(uid: int) -> str:
