@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tencentcloud.common import credential
 from tencentcloud.common.profile.client_profile import ClientProfile
 from tencentcloud.common.profile.http_profile import HttpProfile
 from tencentcloud.tia.v20180226 import models, tia_client
+
 from turnout.access import Key, make_token
 
 KEY = Key("AKIDtest", "a-secret-for-tests", "default", root=True)
@@ -30,7 +31,7 @@ class Service:
 
     def __init__(
         self, data: Path, config: str = "", env: Mapping[str, str] = {}, user: int | None = None
-    ) -> None:  # noqa: B006
+    ) -> None:
         self.data = data
         self.port = _free_port()
         self.env = dict(env)
@@ -199,9 +200,8 @@ def reachable_directory(user: int | None = None) -> Iterator[Path]:
 
 def python_for(user: int | None) -> str:
     """This interpreter, or for another user one that they may execute."""
-    if user is None or os.access("/root", os.R_OK) and not sys.executable.startswith("/root"):
-        return sys.executable
-    return "/usr/bin/python3"
+    closed = any(not parent.stat().st_mode & 0o001 for parent in Path(sys.executable).resolve().parents)
+    return sys.executable if user is None or not closed else "/usr/bin/python3"
 
 
 def python_path() -> str:
@@ -240,10 +240,8 @@ def end_tree(pid: int) -> None:
     for child in descendants:
         descendants += children(child)
     for one in [pid, *descendants]:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def _free_port() -> int:

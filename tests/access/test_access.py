@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnout.access import Key, Keys, check_token, make_token, open_root_key
 from turnout.errors import Misconfigured, Unauthenticated
 

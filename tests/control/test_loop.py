@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.control.machine_room import MASTER, gang
 from turnout.control import Control
 from turnout.engines import Refused, Unreachable
 from turnout.errors import AlreadyExists, TimedOut
@@ -28,8 +30,6 @@ from turnout.job import (
 )
 from turnout.job.resources import GIB
 from turnout.store import Batch, Store, StoreError
-
-from tests.control.machine_room import MASTER, gang
 
 
 class Puppet:
@@ -92,7 +92,7 @@ class Fragile(Store):
 @asynccontextmanager
 async def house(tmp_path: Path, engine: Puppet) -> AsyncIterator[tuple[Control, Fragile]]:
     opened = Store.open("", tmp_path / "turnout.db")
-    store = Fragile(opened._driver)  # noqa: SLF001
+    store = Fragile(opened._driver)
     control = Control(store, {"local": engine}, {"here": "local"})  # type: ignore[dict-item]
     await control.start()
     try:
@@ -192,5 +192,5 @@ async def test_it_sleeps_when_nothing_happens(tmp_path: Path) -> None:
         engine.run(job)
         await ended(control, store, job)
         await asyncio.sleep(0.05)
-        assert control._timer is None  # noqa: SLF001
-        assert not control._wake.is_set()  # noqa: SLF001
+        assert control._timer is None
+        assert not control._wake.is_set()

@@ -1,6 +1,8 @@
 """What the machine decides, without a process or a clock."""
 
 import pytest
+
+from tests.control.machine_room import MASTER, Room, gang, kinds, started, stopped
 from turnout.control.turn import Forget, Remove, StartGang, StopGang, Told
 from turnout.errors import AlreadyExists, NotFound, Unavailable, WrongState
 from turnout.job import (
@@ -16,8 +18,6 @@ from turnout.job import (
 )
 from turnout.job.resources import GIB
 from turnout.store import LiveJob
-
-from tests.control.machine_room import MASTER, Room, gang, kinds, started, stopped
 
 WORKER = ReplicaName("worker", 0)
 PS = ReplicaName("ps", 0)

@@ -2,13 +2,13 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.control.machine_room import MASTER, Room, gang, started
 from turnout.control.explain import explain
 from turnout.control.queue import Release, may_pass, reservation
 from turnout.errors import Unavailable
 from turnout.job import State
 from turnout.job.resources import GIB, Share
-
-from tests.control.machine_room import MASTER, Room, gang, started
 
 
 def ready(cpu: float = 4, gpus: int = 0) -> Room:

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from turnout.job import Attempt, Launch, Peer, Policy, Program, ReplicaName, Resources, Role, Spec
 from turnout.paths import Paths
@@ -17,7 +15,6 @@ from turnout.runner.plan import (
     Layout,
     ReplicaPlan,
     Runtime,
-    host_name,
     plan_gang,
 )
 
@@ -144,12 +141,3 @@ def test_the_gangs_message_can_be_read_by_the_keeper():
     assert (message["t"], message["a"], message["limit"], message["grace"]) == ("launch", "7.1", 60, 3)
     assert message["note"] == {"master-0": ["127.64.0.1", [10000, 10001, 10002, 10003]]}
     assert "sandbox" not in message["replicas"][0]
-
-
-@given(st.text(max_size=200), st.from_regex(r"[a-z]{1,10}-[0-9]{1,3}", fullmatch=True))
-def test_a_host_name_is_a_dns_label(job: str, replica: str):
-    name = host_name(job, replica)
-    assert 1 <= len(name) <= 63
-    assert name.endswith(replica)
-    assert all(letter.isascii() and (letter.isalnum() or letter == "-") for letter in name)
-    assert not name.startswith("-")

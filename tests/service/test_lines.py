@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from turnout.job import Mark
 from turnout.service.lines import RawLine, Stream
 

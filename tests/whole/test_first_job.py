@@ -62,7 +62,8 @@ def test_the_documented_example(sandboxed: Service) -> None:
         }
         described = sandboxed.describe("test-job")
         assert (described.State, described.Message) == ("Succeeded", "")
-        assert described.StartTime and described.EndTime
+        assert described.StartTime
+        assert described.EndTime
 
 
 def test_what_a_replica_is_told(sandboxed: Service) -> None:

@@ -99,7 +99,7 @@ class TestWithoutAuth:
     def test_it_works_for_the_same_user_on_loopback(self) -> None:
         with running() as service:
             service.start("--no-auth")
-            status, _, text = get(service, "/?Action=ListJobs&Version=2018-02-26&Cluster=ap-beijing")
+            _, _, text = get(service, "/?Action=ListJobs&Version=2018-02-26&Cluster=ap-beijing")
             assert json.loads(text)["Response"]["Jobs"] == []
             assert get(service, "/healthz", Host="evil.example")[0] == 403
             assert get(service, "/healthz", Origin="http://evil.example")[0] == 403

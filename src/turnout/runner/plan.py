@@ -162,14 +162,6 @@ def plan_gang(
     return GangPlan(str(launch.attempt), note, policy.grace, policy.time_limit, layout.log_bytes, replicas)
 
 
-def host_name(job: str, replica: str) -> str:
-    """A name as a pod's: a DNS label."""
-    text = "".join(
-        letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{job}-{replica}".lower()
-    )
-    return text[-63:].strip("-") or "replica"
-
-
 def _check_target(target: str) -> None:
     if not target.startswith("/") or posixpath.normpath(target) != target.rstrip("/"):
         raise Impossible(f"mount target {target!r} must be an absolute path without . and ..")

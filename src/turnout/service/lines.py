@@ -1,9 +1,9 @@
 """Lines and their times, out of a replica's raw streams and the marks beside them.
 
-A line's time is that of the first mark that covers its end, and as many nanoseconds later as its end lies bytes behind the
-mark before. Marks are at least a millisecond apart, so times never go back; and a line's time can be told without reading
-the lines before it. A line without an end shows up once its replica
-has ended; one longer than a MiB is cut where a MiB of the stream has no line end at all.
+A line's time is that of the first mark that covers its end, and as many nanoseconds later as its end lies bytes behind
+the mark before. Marks are at least a millisecond apart, so times never go back; and a line's time can be told without
+reading the lines before it. A line without an end shows up once its replica has ended; one longer than a MiB is cut
+where a MiB of the stream has no line end at all.
 """
 
 from bisect import bisect_left

@@ -6,8 +6,7 @@ Blocks are unique over all addresses, because many programs listen on every addr
 import random
 import socket
 
-from turnout.job import Attempt, Gang, Launch, Peer
-from turnout.runner.plan import host_name
+from turnout.job import Attempt, Gang, Launch, Peer, host_name
 
 PORTS = 4
 _FIRST_PORT = 10_000
@@ -34,9 +33,8 @@ class Leases:
             if text not in held:
                 held[text] = (self._address(), self._block())
             address, first = held[text]
-            peers.append(
-                Peer(name, host_name(launch.name, text), address, tuple(range(first, first + PORTS)))
-            )
+            host = host_name(launch.attempt.job, launch.name, name)
+            peers.append(Peer(name, host, address, tuple(range(first, first + PORTS))))
         return tuple(peers)
 
     def address(self, attempt: Attempt, replica: str) -> str:
