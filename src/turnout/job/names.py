@@ -5,21 +5,15 @@ import re
 
 from turnout.job.launch import ReplicaName
 
+_LONGEST = 63
 _NOT_IN_NAMES = re.compile("[^a-z0-9.-]")
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def host_name(job_id: int, job_name: str, replica: ReplicaName) -> str:
     """`<job>-<role>-<4 of the job's>-<index>-<5 of its own>`, the same whenever it is asked for."""
-    name = _NOT_IN_NAMES.sub("-", job_name[:40].lower())
-    own = _letters(f"{job_id}/{replica}", 5)
-    return f"{name}-{replica.role}-{_letters(str(job_id), 4)}-{replica.index}-{own}"
+    tail = f"-{replica.role}-{_digest(str(job_id))[:4]}-{replica.index}-{_digest(f'{job_id}/{replica}')[:5]}"
+    return _NOT_IN_NAMES.sub("-", job_name[: min(40, _LONGEST - len(tail))].lower()) + tail
 
 
-def _letters(text: str, count: int) -> str:
-    number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
-    found = ""
-    for _ in range(count):
-        number, rest = divmod(number, len(_LETTERS))
-        found += _LETTERS[rest]
-    return found
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

@@ -4,7 +4,7 @@ Every member is a rank, in the order of the map: the lead is 0. Parameter server
 that use both (torch's RPC) count them. There is one rank on each "node": its own address.
 """
 
-import json
+import msgspec
 
 from turnout.job.launch import Gang, Launch, Peer
 
@@ -40,4 +40,4 @@ def _document(gang: Gang, me: Peer, types: dict[str, str]) -> str:
         role = peer.name.role
         cluster.setdefault(types.get(role, role), []).append(f"{peer.address}:{peer.ports[0]}")
     task = {"type": types.get(me.name.role, me.name.role), "index": me.name.index}
-    return json.dumps({"cluster": cluster, "task": task, "environment": "cloud"}, separators=(",", ":"))
+    return msgspec.json.encode({"cluster": cluster, "task": task, "environment": "cloud"}).decode()

@@ -8,7 +8,8 @@ import socket
 
 from turnout.job import Attempt, Gang, Launch, Peer, host_name
 
-PORTS = 4
+PORTS = 2
+"""One for TF_CONFIG and its kin, one for MASTER_PORT."""
 _FIRST_PORT = 10_000
 _EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 
