@@ -121,3 +121,16 @@ def test_a_name_that_is_taken(sandboxed: Service) -> None:
 def test_gpus_are_refused_where_there_are_none(sandboxed: Service) -> None:
     with pytest.raises(TencentCloudSDKException, match=r"ResourceUnavailable.*GPU"):
         sandboxed.create("gpu", "true", MasterType="1U1G1P")
+
+
+def test_deleting_running_jobs_does_not_hurt_those_that_come_after(sandboxed: Service) -> None:
+    for n in range(12):
+        sandboxed.create(f"deleted-{n}", "sleep", "1000")
+    for n in range(12):
+        sandboxed.delete(f"deleted-{n}")
+    for n in range(30):
+        sandboxed.create(f"after-{n}", "echo", str(n))
+    for n in range(30):
+        job = sandboxed.wait(f"after-{n}")
+        assert job["state"] == "succeeded", job
+        assert [log.Log for log in sandboxed.logs(f"after-{n}")] == [str(n)]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines.local.yard import MASTER, Yard, alive
 from turnout.engines import Refused
-from turnout.job import Attempt, Cause, Ended, Mount, Policy, Program, ReplicaName, Role, Started
+from turnout.job import Attempt, Cause, Ended, Mount, Policy, Program, ReplicaName, Role, Started, host_name
 
 
 async def test_a_program_runs_and_its_exit_code_is_kept(yard: Yard):
@@ -81,16 +81,16 @@ async def test_every_replica_is_told_of_all(yard: Yard):
 
 
 async def test_the_sandbox_knows_its_peers_by_name(boxed_yard: Yard):
-    command = Program(("sh", "-c", "hostname; getent hosts my-job-worker-0 my-job-master-0"))
+    peer = ReplicaName("worker", 0)
+    command = Program(("sh", "-c", "hostname; grep my-job /etc/hosts; getent hosts $(hostname)"))
     attempt = await boxed_yard.start(roles=(Role("master", command, leads=True), Role("worker", command)))
-    await boxed_yard.ended(attempt, ReplicaName("worker", 0))
-    name, worker, master = boxed_yard.out(attempt, ReplicaName("worker", 0)).splitlines()
-    assert name == "my-job-worker-0"
-    assert worker.split() == [
-        (await boxed_yard.started(attempt, ReplicaName("worker", 0))).address,
-        "my-job-worker-0",
-    ]
-    assert master.split() == [(await boxed_yard.started(attempt)).address, "my-job-master-0"]
+    await boxed_yard.ended(attempt, peer)
+    names = [host_name(attempt.job, "my-job", replica) for replica in (MASTER, peer)]
+    addresses = [(await boxed_yard.started(attempt, replica)).address for replica in (MASTER, peer)]
+    own, *hosts, resolved = boxed_yard.out(attempt, peer).splitlines()
+    assert own == names[1]
+    assert hosts == [f"{address} {name}" for address, name in zip(addresses, names, strict=True)]
+    assert resolved.split() == [addresses[1], names[1]]
 
 
 async def test_stop_is_a_term_that_a_program_can_act_on(yard: Yard):

@@ -38,6 +38,7 @@ from turnout.runner.plan import Bind, Impossible, plan_gang
 _log = logging.getLogger(__name__)
 
 _PAUSE = 1.0
+_GONE = "gone_"
 
 
 class BoundMount(Protocol):
@@ -75,6 +76,7 @@ class LocalEngine:
             self._paths, self._machine.account, bool(self._machine.layout.sandbox), self._heard, self._lost
         )
         self._reports.put_nowait(Capacity((self._machine.node,)))
+        self._doomed.put([])  # what the last service did not finish removing
         Thread(target=self._clear_away, name="clear-away", daemon=True).start()
         await self._connect()
 
@@ -265,13 +267,23 @@ class LocalEngine:
     def _remove(self, attempts: list[Attempt]) -> None:
         doomed = {str(attempt) for attempt in attempts}
         for name in os.listdir(self._paths.attempts):
-            if name.partition("_")[0] in doomed:
-                shutil.rmtree(self._paths.attempts / name, onerror=_open_up)
+            if name.startswith(_GONE) or name.partition("_")[0] in doomed:
+                self._remove_one(name)
+
+    def _remove_one(self, name: str) -> None:
+        """Moved away first, as a whole: the keeper may be about to use parts of it again."""
+        gone = self._paths.attempts / (name if name.startswith(_GONE) else _GONE + name)
+        with contextlib.suppress(OSError):
+            if gone.name != name:
+                os.rename(self._paths.attempts / name, gone)
+            shutil.rmtree(gone, onerror=_open_up)
 
     def _stored(self) -> list[Attempt]:
         # Names that begin with a dot are the keeper's spares.
         names = {
-            name.partition("_")[0] for name in os.listdir(self._paths.attempts) if not name.startswith(".")
+            name.partition("_")[0]
+            for name in os.listdir(self._paths.attempts)
+            if not name.startswith((".", _GONE))
         }
         return sorted(map(Attempt.parse, names))
 

@@ -13,6 +13,8 @@ WORKSPACE = ("work", "tmp")
 BOX = "box"
 """What a sandbox needs: bubblewrap's `status`, and `out` with the pipes that are its /dev/stdout and /dev/stderr."""
 
+_PIPES = ("stdout", "stderr")
+_MODE = 0o755
 _READY = 8
 _EMPTY = 64
 
@@ -50,9 +52,10 @@ class Spares:
         self._make(directory)
 
     def take_back(self, path: str) -> bool:
-        """A directory of a workspace that is not needed any more; False if it is not empty."""
+        """A directory of a workspace that is not needed any more; False if it is not as it was at first."""
         try:
-            return not os.listdir(path) and self._keep(path, self._empty)
+            as_made = os.stat(path).st_mode & 0o7777 == _MODE and not os.listdir(path)
+            return as_made and self._keep(path, self._empty)
         except FileNotFoundError:
             return True
         except OSError:
@@ -62,7 +65,8 @@ class Spares:
         """Its status goes at once: whoever gets the box next must never be taken for the one before."""
         with contextlib.suppress(OSError):
             os.truncate(path + "/status", 0)
-            if not self._keep(path, self._boxes):
+            whole = len(os.listdir(path + "/out")) == len(_PIPES)
+            if not whole or not self._keep(path, self._boxes):
                 shutil.rmtree(path)
 
     def close(self) -> None:
@@ -91,7 +95,7 @@ class Spares:
         if self._with_boxes and (not self._boxes or not _moved(self._boxes.pop(), box)):
             for path in (box, box + "/out"):
                 _mkdir(path)
-            for name in ("stdout", "stderr"):
+            for name in _PIPES:
                 with contextlib.suppress(FileExistsError):
                     os.mkfifo(f"{box}/out/{name}", 0o600)
         for name in ("stdout", "stderr"):
@@ -108,4 +112,4 @@ def _moved(path: str, to: str) -> bool:
 
 def _mkdir(path: str) -> None:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o755)
+        os.mkdir(path, _MODE)
