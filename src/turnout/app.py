@@ -69,7 +69,7 @@ async def house(
     store = Store.open(settings.store.url, paths.database)
     user = await asyncio.to_thread(job_user, settings.engines.local.user)
     owner = (user.uid, user.gid) if os.geteuid() == 0 else None
-    storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner)
+    storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner, user.blocked)
     engines = {"local": LocalEngine(paths, settings, storage)}
     control = Control(store, engines, clusters)
     jobs = Jobs(store, control, clusters)

@@ -1,5 +1,6 @@
 """`tictl job`: create, list, describe, delete."""
 
+import re
 import shlex
 from collections.abc import Callable
 from typing import Annotated
@@ -15,6 +16,10 @@ from turnout.errors import Invalid
 
 COLUMNS = {"NAME": "Name", "CREATED": "CreateTime", "END": "EndTime", "STATE": "State", "MESSAGE": "Message"}
 PAGE = 100
+
+_TIME = re.compile(r"^(\d{4}-(\d\d-\d\d \d\d:\d\d:\d\d))(?:\.\d+)? \+0800 .*$")
+_QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
+_SHELL = re.compile(r"(?:^|\s)(\|\|?|&&?|\d?>>?(?:&\d)?|<)(?=\s|$)|(;)(?=\s|$)|(\$(?:\w+|\{\w+\}|\())")
 
 app = help.group("Training jobs; 训练任务")
 
@@ -98,6 +103,7 @@ def create(
     client = connect(endpoint, login)
     given = {field: value for field, value in fields.items() if value not in (None, "", [])}
     job = client.call("CreateJob", given, region)["Job"]
+    _mention_the_shell(f"{command} {args}")
     if output == Form.TABLE:
         print("create job success.")
         _show([job], no_header, no_truncate)
@@ -189,6 +195,15 @@ def _words(flag: str, text: str) -> list[str]:
         ) from None
 
 
+def _mention_the_shell(text: str) -> None:
+    """What only a shell understands is handed to the program as it is, which is seldom meant."""
+    found = _SHELL.search(_QUOTED.sub("", text))
+    if found:
+        word = next(filter(None, found.groups()))
+        hint = f"no shell is involved: the program gets {word} as it is; if you want one, use sh -c '…'"
+        complain("tictl", hint)
+
+
 def _see_through(client: Client, region: str, job: Document, quiet: bool) -> Document:
     """The job as it is when it has ended."""
     name, cluster = job["Name"], job["Cluster"]
@@ -226,5 +241,16 @@ def _print(jobs: list[Document], output: Form, no_header: bool, no_truncate: boo
 
 
 def _show(jobs: list[Document], no_header: bool, no_truncate: bool) -> None:
+    header = list(COLUMNS)
     rows = [[str(job.get(field) or "") for field in COLUMNS.values()] for job in jobs]
-    table.show(list(COLUMNS), rows, no_header, no_truncate)
+    width = None if no_truncate else table.room()
+    if not table.fits(header, rows, no_header, width):
+        header = [f"{title} (+0800)" if title in ("CREATED", "END") else title for title in header]
+        full, rows = rows, _with_times(rows, r"\1")
+        if not table.fits(header, rows, no_header, width, whole=False):
+            rows = _with_times(full, r"\2")
+    table.show(header, rows, no_header, no_truncate)
+
+
+def _with_times(rows: list[list[str]], form: str) -> list[list[str]]:
+    return [[_TIME.sub(form, cell) for cell in row] for row in rows]

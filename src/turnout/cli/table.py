@@ -4,10 +4,15 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+Rows = Sequence[Sequence[str]]
+
 GAP = "    "
+LEAST = 8
+"""Less of a last column tells nothing."""
 
 COLOURS = {
     "succeeded": 32, "ok": 32,
@@ -17,13 +22,21 @@ COLOURS = {
 }  # fmt: skip
 
 
-def show(
-    header: Sequence[str], rows: Sequence[Sequence[str]], no_header: bool = False, whole: bool = False
-) -> None:
+def show(header: Sequence[str], rows: Rows, no_header: bool = False, whole: bool = False) -> None:
     """Cut to the terminal's width unless `whole`; never cut when piped."""
-    width = None if whole or not sys.stdout.isatty() else shutil.get_terminal_size().columns
-    for line in lines(header, rows, no_header, width):
+    for line in lines(header, rows, no_header, None if whole else room()):
         print(line)
+
+
+def show_wrapped(header: Sequence[str], rows: Rows) -> None:
+    """On a terminal the last column goes on in further lines instead of being cut."""
+    for line in wrapped(header, rows, room()):
+        print(line)
+
+
+def room() -> int | None:
+    """How wide a table may be; None when piped: as wide as it is."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def show_json(value: Any) -> None:
@@ -31,12 +44,32 @@ def show_json(value: Any) -> None:
 
 
 def lines(
-    header: Sequence[str], rows: Sequence[Sequence[str]], no_header: bool = False, width: int | None = None
+    header: Sequence[str], rows: Rows, no_header: bool = False, width: int | None = None
 ) -> list[str]:
-    cells = [[_one_line(cell) for cell in row] for row in (rows if no_header else [header, *rows])]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    state = next((i for i, title in enumerate(header) if title in ("STATE", "STATUS")), None)
-    return [_line(row, widths, state, width) for row in cells]
+    """Too wide ones lose the end of their last column, and where that is not enough the first column's."""
+    cells = _cells(rows if no_header else [header, *rows])
+    excess = _least(cells) - width if width is not None else 0
+    if excess > 0:
+        first = max(1, max(len(row[0]) for row in cells) - excess)
+        cells = [[_cut(row[0], first), *row[1:]] for row in cells]
+    widths = _widths(cells)
+    return [_line(row, widths, _state(header), width) for row in cells]
+
+
+def wrapped(header: Sequence[str], rows: Rows, width: int | None) -> list[str]:
+    cells = _cells([header, *rows])
+    widths = _widths(cells)
+    if width is not None:
+        cells = [part for row in cells for part in _parts(row, max(width - _head(cells), 24))]
+    return [_line(row, widths, _state(header), None) for row in cells]
+
+
+def fits(header: Sequence[str], rows: Rows, no_header: bool, width: int | None, whole: bool = True) -> bool:
+    """Whether nothing would be cut; if not `whole`, nothing but the last column."""
+    if width is None:
+        return True
+    cells = _cells(rows if no_header else [header, *rows])
+    return (max(map(len, lines(header, rows, no_header)), default=0) if whole else _least(cells)) <= width
 
 
 def coloured(word: str) -> str:
@@ -55,15 +88,44 @@ def has_colours() -> bool:
     return console.color_system is not None and not console.no_color
 
 
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split())
+def _cells(rows: Rows) -> list[list[str]]:
+    return [[" ".join(cell.split()) for cell in row] for row in rows]
+
+
+def _widths(cells: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]
+
+
+def _head(cells: list[list[str]]) -> int:
+    """Where the last column begins."""
+    return sum(width + len(GAP) for width in _widths(cells)[:-1])
+
+
+def _least(cells: list[list[str]]) -> int:
+    """How wide it is when its last column is cut as far as makes sense."""
+    return _head(cells) + min(LEAST, max((len(row[-1]) for row in cells), default=0))
+
+
+def _state(header: Sequence[str]) -> int | None:
+    return next((i for i, title in enumerate(header) if title in ("STATE", "STATUS")), None)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _parts(row: list[str], width: int) -> Iterator[list[str]]:
+    """The row, and below it what of its last cell does not fit."""
+    first, *rest = textwrap.wrap(row[-1], width, break_on_hyphens=False) or [""]
+    yield [*row[:-1], first]
+    yield from ([*[""] * (len(row) - 1), more] for more in rest)
 
 
 def _line(row: list[str], widths: list[int], state: int | None, width: int | None) -> str:
     padded = [cell.ljust(w) for cell, w in zip(row, widths, strict=True)]
     line = GAP.join(padded).rstrip()
-    if width is not None and len(line) > width:
-        line = line[: width - 1] + "…"
+    if width is not None:
+        line = _cut(line, width)
     if state is None:
         return line
     start = sum(widths[:state]) + state * len(GAP)

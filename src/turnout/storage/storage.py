@@ -1,12 +1,18 @@
 """The room's face."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from turnout.errors import Unsupported
+from turnout.errors import Invalid, Unsupported
 from turnout.storage.buckets import Buckets
 from turnout.storage.host import HostPaths
 from turnout.storage.source import Elsewhere, InBucket, OnHost, parse
+
+READ, WRITE, ENTER = 4, 2, 1
+
+Blocked = Callable[[Path, int], Path | None]
+"""The first part of a path that keeps the user that jobs run as from it, by permission bits; None if nothing does."""
 
 
 class Bound(NamedTuple):
@@ -18,17 +24,34 @@ class Bound(NamedTuple):
 
 class Storage:
     def __init__(
-        self, buckets: Path, host_paths: list[tuple[Path, bool]], data: Path, owner: tuple[int, int] | None
+        self,
+        buckets: Path,
+        host_paths: list[tuple[Path, bool]],
+        data: Path,
+        owner: tuple[int, int] | None,
+        blocked: Blocked = lambda path, mode: None,
     ) -> None:
         """`host_paths`: (directory, writable) that `file://` may reach. `owner`: (uid, gid) of what is made here."""
         self._buckets = Buckets(buckets, owner)
         self._host = HostPaths(host_paths, data)
+        self._blocked = blocked
 
-    def check(self, source: str, read_only: bool = False) -> None:
-        """Raises Invalid if no job could ever have it. Makes nothing."""
+    def check(self, source: str, read_only: bool = False) -> str:
+        """Raises Invalid if no job could ever have it. Makes nothing. What the user should know, if anything."""
         place = parse(source)
-        if isinstance(place, OnHost):
-            self._host.find(source, place.path)
+        if not isinstance(place, OnHost):
+            return ""
+        found = self._host.find(source, place.path)
+        closed = self._blocked(found.path, READ | ENTER)
+        if closed:
+            raise Invalid(
+                f"{source!r}: the user that jobs run as may not enter {closed}; chmod o+rx {closed}"
+            )
+        if found.writable and not read_only and self._blocked(found.path, WRITE | ENTER):
+            return (
+                f"the user that jobs run as may not write to {found.path}; chmod o+w {found.path} to let it"
+            )
+        return ""
 
     def bind(self, source: str, project: str, read_only: bool) -> Bound:
         """The directory for a job of this project; a bucket or a directory in one is made if it is missing.

@@ -34,7 +34,7 @@ class BrokenJobs(Jobs):
 
 
 class Nothing:
-    def check(self, source: str, read_only: bool = False) -> None:
+    def check(self, source: str, read_only: bool = False) -> str:
         raise AssertionError(f"{source} is not asked for")
 
 

@@ -10,6 +10,7 @@ import msgspec
 from turnout.config import Settings
 from turnout.dialects.tia import answer, translate, wire
 from turnout.errors import Invalid, NotFound, TimedOut
+from turnout.job import NewJob
 from turnout.service import Caller, Jobs, JobView, Logs
 
 ALIASES = {"ListJob": "ListJobs", "QueryLog": "QueryLogs", "ListModel": "ListModels"}
@@ -23,7 +24,7 @@ Handler = Callable[[Caller, Any, str], Awaitable[wire.Answer]]
 
 
 class Check(Protocol):
-    def __call__(self, source: str, read_only: bool = False) -> None: ...
+    def __call__(self, source: str, read_only: bool = False) -> str: ...
 
 
 class Actions:
@@ -49,14 +50,19 @@ class Actions:
     async def create_job(self, caller: Caller, request: wire.CreateJob, request_id: str) -> wire.JobAnswer:
         new = translate.new_job(request, caller.project, self._runtimes)
         self._check_cluster(request.cluster)
-        for mount in new.spec.mounts:
-            try:
-                self._check(mount.source, mount.read_only)
-            except Invalid as error:
-                raise Invalid(f"PackageDir: {error.message}", field="PackageDir") from None
+        if new.spec.mounts:
+            new = msgspec.structs.replace(new, notes=(*new.notes, *self._check_mounts(new)))
         job = await self._jobs.create(caller, new)
         uptime = time.monotonic() - self._started
         return wire.JobAnswer(request_id, answer.created(job, new.document, uptime))
+
+    def _check_mounts(self, new: NewJob) -> list[str]:
+        """What the user should know about them."""
+        try:
+            notes = [self._check(mount.source, mount.read_only) for mount in new.spec.mounts]
+        except Invalid as error:
+            raise Invalid(f"PackageDir: {error.message}", field="PackageDir") from None
+        return [note for note in notes if note]
 
     async def describe_job(
         self, caller: Caller, request: wire.DescribeJob, request_id: str

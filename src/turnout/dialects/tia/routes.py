@@ -39,7 +39,7 @@ Page = Callable[[Request], Awaitable[Response]]
 
 
 class Storage(Protocol):
-    def check(self, source: str, read_only: bool = False) -> None: ...
+    def check(self, source: str, read_only: bool = False) -> str: ...
 
 
 def endpoint(

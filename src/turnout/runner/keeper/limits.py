@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator
-from resource import RLIMIT_AS, RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit, setrlimit
+from resource import RLIMIT_DATA, RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit, setrlimit
 from typing import Any
 
 from .cgroups import Slot
@@ -19,7 +19,7 @@ class Limits:
         self._files = (open_files, getrlimit(RLIMIT_NOFILE)[1])
         self._own_files = (self._files[1], self._files[1])
         self._own_processes = getrlimit(RLIMIT_NPROC)
-        self._own_memory = getrlimit(RLIMIT_AS)
+        self._own_memory = getrlimit(RLIMIT_DATA)
         self._cores = os.sched_getaffinity(0)
         self._load = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -35,13 +35,14 @@ class Limits:
     @contextlib.contextmanager
     def _without_cgroup(self, plan: dict[str, Any]) -> Iterator[None]:
         cpu, memory, processes = plan.get("cpu", 0), plan.get("memory", 0), plan["processes"]
-        # A driver for GPUs maps far more than it uses.
+        # What is private and writable counts, not what is only reserved or mapped from files. A driver for GPUs maps
+        # far more than it uses even so.
         if plan["env"].get("CUDA_VISIBLE_DEVICES"):
             memory = 0
         if processes:
             setrlimit(RLIMIT_NPROC, _soft(self._tasks() + processes, self._own_processes))
         if memory:
-            setrlimit(RLIMIT_AS, _soft(memory, self._own_memory))
+            setrlimit(RLIMIT_DATA, _soft(memory, self._own_memory))
         if 0 < cpu < len(self._cores):
             os.sched_setaffinity(0, self._some_cores(cpu))
         try:
@@ -50,7 +51,7 @@ class Limits:
             if processes:
                 setrlimit(RLIMIT_NPROC, self._own_processes)
             if memory:
-                setrlimit(RLIMIT_AS, self._own_memory)
+                setrlimit(RLIMIT_DATA, self._own_memory)
             if 0 < cpu < len(self._cores):
                 os.sched_setaffinity(0, self._cores)
 
