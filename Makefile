@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 SLOW := .venv-slow
 # By version only: which build of torch is right depends on the machine's accelerator.
 TORCH := torch==2.13.0
+# Only the whole SDK has asynchronous clients; the lock leaves it out, because its parts are packages of their own.
+SDK := tencentcloud-sdk-python==3.1.195 httpx
 
 PIP := -m pip --disable-pip-version-check --quiet install --no-warn-script-location
 LOCKED := $(PIP) --no-deps --only-binary :all: --require-hashes
@@ -79,7 +81,7 @@ $(SLOW)/.setup: requirements-slow.lock Makefile
 	@echo "› TensorFlow and PyTorch in $(SLOW) (this takes minutes)"
 	@[ -x $(SLOW)/bin/python ] || { $(find-python) && "$$python" -m venv $(SLOW); }
 	@$(SLOW)/bin/python $(LOCKED) -r requirements-slow.lock
-	@$(SLOW)/bin/python $(PIP) --only-binary :all: $(TORCH)
+	@$(SLOW)/bin/python $(PIP) --only-binary :all: $(TORCH) $(SDK)
 	@touch $@
 
 # Sets $python to the first interpreter that will do; PYTHON=… names the only one to try.

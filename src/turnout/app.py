@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import gc
 import logging
@@ -29,7 +30,7 @@ from turnout.control.sweep import keep_swept
 from turnout.dialects import native, tia
 from turnout.engines.local import LocalEngine
 from turnout.engines.local.account import Account, job_user
-from turnout.engines.local.interpreters import host_python
+from turnout.engines.local.interpreters import ask, host_python
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 from turnout.service import Jobs, Logs
@@ -43,10 +44,11 @@ def serve(settings: Settings) -> None:
     """Run the service until it is told to stop. Jobs that run go on without it."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config.prepare_chaos()
-    paths = prepare_data(settings)
-    with lock(paths):
-        keys = Keys(open_root_key(paths.root_key, settings.root_key))
-        with listen(settings) as listener:
+    check(settings)
+    with listen(settings) as listener:
+        paths = prepare_data(settings)
+        with lock(paths):
+            keys = Keys(open_root_key(paths.root_key, settings.root_key))
             uvloop.run(_serve(settings, paths, keys, listener))
 
 
@@ -129,16 +131,54 @@ class _Server(uvicorn.Server):
         self._loop.call_soon_threadsafe(self._told.set)
 
 
-def job_interpreter(settings: Settings) -> str:
-    """What programs get whose runtime the settings do not name. Looks only: a missing user is not made."""
+def check(settings: Settings) -> None:
+    """What would make the start fail, before anything is made. Raises Misconfigured."""
+    data = settings.data
+    account = _job_account(settings)
+    wall = account.blocked(next(parent for parent in data.parents if parent.exists()))
+    if account.other and wall:
+        mode = stat.filemode(wall.stat().st_mode)
+        raise Misconfigured(
+            f"jobs run as {account.name}, who cannot get through {wall} ({mode}) to {data}: "
+            f"choose another directory with --data, or run chmod o+x {wall}"
+        )
+    for name in settings.runtimes:
+        _check_runtime(settings, name, account)
+    if not data.exists():
+        host_python(account)
+
+
+def job_interpreter(settings: Settings, runtime: str = "") -> str:
+    """What programs of a runtime get, or those whose runtime the settings do not name. Looks only."""
+    account = _job_account(settings)
+    path = settings.runtimes[runtime].python if runtime else ""
+    if runtime:
+        _check_runtime(settings, runtime, account)
+    found = ask(path) if path else host_python(account)
+    return f"Python {found.version} ({found.path})"
+
+
+def _job_account(settings: Settings) -> Account:
+    """Whom jobs run as. A user that is missing is not made yet: somebody who owns nothing."""
     name = settings.engines.local.user
     try:
         pwd.getpwnam(name)
-        account = job_user(name)
+        return job_user(name)
     except KeyError:
-        account = Account(name, -1, -1, other=True) if os.geteuid() == 0 else job_user(name)
-    found = host_python(account)
-    return f"Python {found.version} ({found.path})"
+        return Account(name, -1, -1, other=True) if os.geteuid() == 0 else job_user(name)
+
+
+def _check_runtime(settings: Settings, name: str, account: Account) -> None:
+    runtime, table = settings.runtimes[name], config.runtime_table(name)
+    for what, path in {"python": runtime.python, **runtime.mounts}.items():
+        if path and not Path(path).exists():
+            setting = "python" if what == "python" else f"mounts: {what}"
+            raise Misconfigured(f"{table} {setting} = {path!r} does not exist")
+    if runtime.python and (wall := account.blocked(Path(runtime.python))):
+        raise Misconfigured(
+            f"{table} python = {runtime.python!r} cannot be executed by {account.name}, who runs the jobs: "
+            f"{wall} is in the way"
+        )
 
 
 def prepare_data(settings: Settings) -> Paths:
@@ -183,10 +223,23 @@ def listen(settings: Settings) -> Generator[socket.socket]:
             listener.bind((host, port))
             listener.listen(2048)
         except OSError as error:
-            raise Misconfigured(
-                f"cannot listen on {host}:{port}: {error.strerror}; give --port another number"
-            ) from None
+            raise Misconfigured(f"cannot listen on {host}:{port}: {_obstacle(error, host)}") from None
         yield listener
+
+
+def _obstacle(error: OSError, host: str) -> str:
+    """Why it cannot be listened there, and what would help."""
+    if isinstance(error, socket.gaierror):
+        return f"{host} is not known; give --host an address of this machine, such as 127.0.0.1"
+    match error.errno:
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is not an address of this machine; give --host one that is, such as 127.0.0.1"
+        case errno.EADDRINUSE:
+            return "the port is taken, perhaps by a turnout serve that runs; give --port another number"
+        case errno.EACCES:
+            return "ports below 1024 are root's; give --port another number"
+        case _:
+            return f"{error.strerror}; give --host or --port another value"
 
 
 def _private(path: str, flags: int) -> int:
@@ -197,6 +250,7 @@ def _welcome(settings: Settings, root: Key, port: int, paths: Paths) -> str:
     host = f"[{settings.server.host}]" if ":" in settings.server.host else settings.server.host
     endpoint = f"http://{host}:{port}"
     key = "not needed (--no-auth)" if settings.no_auth else f"{root.id}:{root.secret}"
+    variable = "" if settings.no_auth else f" TURNOUT_KEY={key}"
     tictl = Path(sys.argv[0]).with_name("tictl")
     return f"""\
 Turnout {__version__} listens on {endpoint}
@@ -204,7 +258,7 @@ Turnout {__version__} listens on {endpoint}
   data       {paths.data}
 
 Submit a first job, from another terminal:
-  export TURNOUT_ENDPOINT={endpoint} TURNOUT_KEY={root.id}:{root.secret}
+  export TURNOUT_ENDPOINT={endpoint}{variable}
   {tictl} job create hello --command "echo hello, world" --wait
   {tictl} logs hello
 """

@@ -10,7 +10,8 @@ import re
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -215,32 +216,86 @@ def _merge(table: Table, over: Table) -> None:
 def _explain(error: str, file: str | None) -> str:
     """msgspec says what and where; for a misspelt name add the one that was meant."""
     where = f"{file}: " if file else "settings: "
-    unknown = re.search(r"unknown field `(\w+)`(?: - at `\$\.?(.*)`)?", error)
-    if unknown is None:
-        return where + error
-    name, table = unknown[1], unknown[2] or ""
-    known = _names_at(table)
+    what, _, place = error.partition(" - at `$")
+    place = place.rstrip("`").lstrip(".")
+    unknown = re.search(r"unknown field `(\w+)`", what)
+    if unknown:
+        return f"{where}{_spelt(place) or '[top level]'} has no setting {unknown[1]}; {_nearest(unknown[1], place)}"
+    name = _spelt(place)
+    value = re.fullmatch(r"Invalid enum value (.*)", what)
+    if value:
+        return f"{where}{name} must be {_allowed(place)}, not {value[1]}"
+    kinds = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
+    if kinds is None:
+        return f"{where}{name}: {what}" if name else where + what
+    wanted = _allowed(place) or _kind(kinds[1])
+    return f"{where}{name} must be {wanted}, not {_kind(kinds[2])}"
+
+
+def _nearest(name: str, table: str) -> str:
+    known = list(_fields(table))
     close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-    return f"{where}[{table or 'top level'}] has no setting {name}; {hint}"
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
 
 
-def _names_at(table: str) -> list[str]:
-    known: dict[str, type[msgspec.Struct]] = {
-        "": Settings,
-        "server": Server,
-        "store": StoreSettings,
-        "engines": Engines,
-        "engines.local": LocalEngine,
-        "clusters[...]": Cluster,
-        "runtimes[...]": Runtime,
-        "storage": Storage,
-        "limits": Limits,
-    }
-    return [field.name for field in msgspec.structs.fields(known.get(table, Settings))]
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "": Settings,
+    "server": Server,
+    "store": StoreSettings,
+    "engines": Engines,
+    "engines.local": LocalEngine,
+    "clusters[...]": Cluster,
+    "runtimes[...]": Runtime,
+    "storage": Storage,
+    "limits": Limits,
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
+def _spelt(place: str) -> str:
+    """`server.port` -> `[server] port`, as it stands in the file. msgspec does not tell which of several tables."""
+    table, _, field = ("", "", place) if place in _TABLES else place.rpartition(".")
+    if place in _TABLES:
+        return f"[{place.replace('[...]', '.…')}]" if place else ""
+    heading = f"[{table.replace('[...]', '.…')}] " if table else ""
+    return heading + re.sub(r"\[.*\]", "", field)
+
+
+def _fields(table: str) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(_TABLES.get(table, Settings))}
+
+
+def _allowed(place: str) -> str:
+    """The words that a setting may be: `auto, bubblewrap or none`."""
+    table, _, field = place.rpartition(".")
+    kind = _fields(table).get(field)
+    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    words = [word for one in kinds if get_origin(one) is Literal for word in get_args(one)]
+    if not words:
+        return ""
+    words += ["a whole number"] if int in kinds else []
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _kind(names: str) -> str:
+    return " or ".join(_KINDS.get(name, name) for name in names.split(" | ") if name != "null")
+
+
+def runtime_table(name: str) -> str:
+    """The heading of a runtime's settings; TOML wants quotes around a name with dots."""
+    return f"[runtimes.{name}]" if re.fullmatch(r"[\w-]+", name) else f'[runtimes."{name}"]'
 
 
 def _check(settings: Settings) -> None:
+    if not 0 <= settings.server.port <= 65535:
+        raise Misconfigured(f"[server] port must be from 0 to 65535, not {settings.server.port}")
     if settings.no_auth and not settings.loopback:
         raise Misconfigured(
             f"--no-auth works on loopback only, not on {settings.server.host}: leave it out, or use --host 127.0.0.1"

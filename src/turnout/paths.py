@@ -26,3 +26,7 @@ class Paths:
     def replica(self, attempt: object, replica: object) -> Path:
         """Holds `stdout`, `stderr`, `marks`, and the workspace while it runs."""
         return self.attempts / f"{attempt}_{replica}"
+
+    def workspace(self, attempt: object, replica: object) -> Path:
+        """Gone after the end, unless the job asks to keep it."""
+        return self.replica(attempt, replica) / "work"

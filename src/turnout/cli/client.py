@@ -6,9 +6,10 @@ import hmac
 import http.client
 import json
 import re
+import ssl
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
@@ -20,6 +21,8 @@ ANSWER_SECONDS = 30
 SILENCE_SECONDS = 80
 PATIENCE_SECONDS = 60
 """How long a waiting command sits out a service that is being restarted."""
+RESTART_SECONDS = 2
+"""A service that is away no longer than this is not worth a word."""
 IDLE_SECONDS = 2
 """A connection that rested longer is opened anew: the service closes idle ones."""
 
@@ -44,6 +47,10 @@ class Key(NamedTuple):
         return cls(id, secret)
 
 
+NOBODY = Key("nobody", "nothing")
+"""What is sent when no key is known: a service with --no-auth takes any."""
+
+
 class Event(NamedTuple):
     """One event of a stream. `id` is where to go on after it."""
 
@@ -59,6 +66,8 @@ class Client:
             raise Invalid(f"{endpoint!r} is not an endpoint: one looks like http://127.0.0.1:8470")
         self.endpoint = f"{url.scheme}://{url.netloc}"
         self.key = key
+        self.tell: Callable[[str], None] = lambda _: None
+        """Is told once when a service that is waited for stays away."""
         self._host = url.netloc
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(url.netloc, timeout=ANSWER_SECONDS)
@@ -83,29 +92,30 @@ class Client:
     def wait(self, job: str, until: str, seconds: float = 50) -> Document:
         """The job as soon as it has `started` or `ended`, or as it is when the time is up.
 
-        A service that is away meanwhile, as for a restart, is waited for too.
+        A service that is away meanwhile, as for a restart, is waited for too, and its first answer returned at once.
         """
-        query = {"for": until, "timeout": str(seconds)}
-        broken = 0.0
+        patience = _Patience(self.tell)
         while True:
+            query = {"for": until, "timeout": str(seconds)}
             try:
                 return self.get("jobs", job, "wait", within=seconds + ANSWER_SECONDS, **query)
             except Unreachable as error:
-                broken = _rest(error, broken)
+                patience.rest(error)
+                seconds = 0
 
     def follow(self, job: str) -> Iterator[list[Document]]:
         """The log's lines from its beginning to the job's end. A broken connection loses none and doubles none."""
-        cursor, broken = "", 0.0
+        cursor, patience = "", _Patience(self.tell)
         while True:
             try:
                 for event in self._events(("jobs", job, "logs"), {"follow": "true", "from": cursor}):
                     if event.kind == "end":
                         return
-                    cursor, broken = event.id, 0.0
+                    cursor, patience = event.id, _Patience(self.tell)
                     yield event.data
-                broken = 0.0
+                patience = _Patience(self.tell)
             except Unreachable as error:
-                broken = _rest(error, broken)
+                patience.rest(error)
 
     def _events(self, path: tuple[str, ...], query: dict[str, str]) -> Iterator[Event]:
         """Stops after a long silence, which a connection that is gone without a word looks like: just ask again."""
@@ -173,6 +183,11 @@ class Client:
 
     def _gone(self, error: Exception) -> Unreachable:
         self._connection.close()
+        if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
+            plain = self.endpoint.replace("https", "http", 1)
+            return Unreachable(
+                f"{self.endpoint} speaks plain http: use {plain} with --endpoint or TURNOUT_ENDPOINT"
+            )
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return Unreachable(
             f"cannot reach {self.endpoint} ({reason.lower()}): start the service with `turnout serve`, "
@@ -180,12 +195,19 @@ class Client:
         )
 
     def _rejection(self, code: str, message: str) -> Rejected:
-        text = f"{message} ({code})" if code else message
-        if code.startswith("AuthFailure") or code == "Unauthenticated":
-            text += (
-                "; give the right key with `tictl login --si <id> --sk <secret>` or TURNOUT_KEY=<id>:<secret>"
-            )
-        return Rejected(text, code=code)
+        if not code.startswith("AuthFailure") and code != "Unauthenticated":
+            return Rejected(f"{message} ({code})" if code else message, code=code)
+        if self.key == NOBODY:
+            message = "the service wants a key, and none is given"
+        elif code in _WRONG_KEY:
+            message = f"no such key, or a wrong secret: the service does not take the key {self.key.id}"
+        advice = "give the right key with `tictl login --si <id> --sk <secret>` or TURNOUT_KEY=<id>:<secret>"
+        return Rejected(f"{message.rstrip('.')} ({code}); {advice}", code=code)
+
+
+_PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
+"""What the other side's words look like when they are no TLS."""
+_WRONG_KEY = ("AuthFailure.SecretIdNotFound", "AuthFailure.SignatureFailure")
 
 
 def sign(key: Key, host: str, action: str, body: bytes, at: int) -> dict[str, str]:
@@ -226,15 +248,25 @@ def _has_fair_port(url: SplitResult) -> bool:
         return False
 
 
-def _rest(error: Unreachable, broken: float) -> float:
-    """Gives up when the service has been away too long. Returns since when it is, which is 0 if it was there."""
-    now = time.monotonic()
-    broken = broken or now
-    if now - broken > PATIENCE_SECONDS:
-        raise error
-    # Nothing tells when a service is back, so one has to look.
-    time.sleep(0.2)
-    return broken
+class _Patience:
+    """With a service that was there a moment ago."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._since = 0.0
+        self._told = False
+
+    def rest(self, error: Unreachable) -> None:
+        """Gives up when it has been away too long."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since > PATIENCE_SECONDS:
+            raise error
+        if now - self._since >= RESTART_SECONDS and not self._told:
+            self._tell(f"the service does not answer, waiting for it ({PATIENCE_SECONDS} s)")
+            self._told = True
+        # Nothing tells when a service is back, so one has to look.
+        time.sleep(0.2)
 
 
 def _parsed(response: http.client.HTTPResponse) -> Iterator[Event]:

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import typer
 
@@ -17,12 +18,19 @@ Check = Callable[[config.Settings], Finding]
 
 
 def interpreter(settings: config.Settings) -> Finding:
+    return _interpreter(
+        settings,
+        "",
+        "install python3 where the job's user can reach it, or name one with [runtimes.X] python",
+    )
+
+
+def _interpreter(settings: config.Settings, runtime: str, advice: str) -> Finding:
     from turnout import app  # only the engine knows what it would start
 
     try:
-        return Finding(Status.OK, app.job_interpreter(settings))
+        return Finding(Status.OK, app.job_interpreter(settings, runtime))
     except TurnoutError as error:
-        advice = "install python3 where the job's user can reach it, or name one with [runtimes.X] python"
         return Finding(Status.MISSING, error.message, advice, needed=True)
 
 
@@ -56,9 +64,16 @@ def doctor(data: str | None, file: str | None, output: Form) -> None:
 
 def _examine(settings: config.Settings) -> dict[str, Finding]:
     """All at once: some ask other programs, which may take their time."""
-    with ThreadPoolExecutor(len(CHECKS)) as pool:
-        running = {name: pool.submit(check, settings) for name, check in CHECKS.items()}
+    checks = CHECKS | {f"runtime {name}": partial(_runtime, name) for name in settings.runtimes}
+    with ThreadPoolExecutor(len(checks)) as pool:
+        running = {name: pool.submit(check, settings) for name, check in checks.items()}
         return {name: future.result() for name, future in running.items()}
+
+
+def _runtime(name: str, settings: config.Settings) -> Finding:
+    return _interpreter(
+        settings, name, f"correct {config.runtime_table(name)}: the service does not start so"
+    )
 
 
 def _document(finding: Finding) -> dict[str, object]:
@@ -72,15 +87,12 @@ def _document(finding: Finding) -> dict[str, object]:
 
 def _show(findings: dict[str, Finding]) -> None:
     rows = [[name, finding.status, finding.found] for name, finding in findings.items()]
-    table.show(["WHAT", "STATUS", "FOUND"], rows)
+    table.show_wrapped(["WHAT", "STATUS", "FOUND"], rows)
     advice = {name: finding.advice for name, finding in findings.items() if finding.advice}
     if advice:
         print()
-    for line in _listed(advice.items()):
-        print(line)
+    for name, text in advice.items():
+        for line in table.paragraph(f"{name}: {text}"):
+            print(line)
     if os.geteuid() != 0:
         print("\nLooked as an ordinary user; a service that runs as root may be able to do more.")
-
-
-def _listed(advice: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"{name}: {text}" for name, text in advice]

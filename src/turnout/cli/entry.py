@@ -1,5 +1,6 @@
 """How a command line starts and ends: one clear line on stderr and exit code 1, never a traceback."""
 
+import re
 import sys
 from typing import NoReturn
 
@@ -38,5 +39,20 @@ def complain(name: str, message: str) -> None:
 def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     message = error.format_message().rstrip(".")
+    for pattern, words in _PLAIN_WORDS.items():
+        message = re.sub(pattern, words, message)
     message = message[:1].lower() + message[1:]
-    return f"{message}; see `{context.command_path} --help`" if context else message
+    if not context:
+        return message
+    return f"{message}{' See' if message.endswith('?') else '; see'} `{context.command_path} --help`"
+
+
+_PLAIN_WORDS = {
+    r"\.? Did you mean": ": did you mean",
+    r"is not a valid int(eger)?( range)?": "is not a whole number",
+    r"is not a valid float( range)?": "is not a number",
+    r"is not in the range (\d+)<=x<=(\d+)": r"is not from \1 to \2",
+    r"is not in the range x>=(\d+)": r"is less than \1",
+    r"Invalid value for '([^']+)'": r"\1",
+}
+"""What typer says -> what a person would."""

@@ -15,14 +15,17 @@ def explain(job: str, cluster: str, endpoint: str | None, output: Form) -> None:
     if output == Form.JSON:
         return table.show_json(view)
     print(_headline(view))
-    for sentence in view["why"]:
-        print(f"  {sentence}")
+    for sentence in (*view["why"], *_kept(view)):
+        for line in table.paragraph(sentence, "  "):
+            print(line)
     if view["replicas"]:
         print()
-        table.show(["REPLICA", "STATE", "TIME", "END", "MESSAGE"], [_replica(r) for r in view["replicas"]])
+        table.show_wrapped(
+            ["REPLICA", "STATE", "TIME", "END", "MESSAGE"], [_replica(r) for r in view["replicas"]]
+        )
     if view["events"]:
         print()
-        table.show(["WHEN", "EVENT", "MESSAGE"], [_event(e) for e in view["events"]])
+        table.show_wrapped(["WHEN", "EVENT", "MESSAGE"], [_event(e) for e in view["events"]])
     return None
 
 
@@ -30,6 +33,10 @@ def _headline(view: Document) -> str:
     place = view.get("queue")
     queue = f", {place['place']} of {place['of']} in the queue" if place else ""
     return f"{view['name']} ({view['id']}) on {view['cluster']}: {table.coloured(view['state'])}{queue}"
+
+
+def _kept(view: Document) -> list[str]:
+    return [f"Kept for debugging: {place}" for place in view.get("workspaces") or []]
 
 
 def _replica(replica: Document) -> list[str]:
@@ -46,5 +53,5 @@ def _end(replica: Document) -> str:
 
 
 def _event(event: Document) -> list[str]:
-    at = datetime.fromtimestamp(event["at"] / 1e9).astimezone()
-    return [at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3], event["kind"], event["message"]]
+    at = datetime.fromtimestamp(event["at"] / 1e9).astimezone().isoformat(" ", "milliseconds")
+    return [at.replace("+00:00", "Z"), event["kind"], event["message"]]

@@ -19,6 +19,10 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`help job create` is `job create --help`."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(render(self, ctx))
 
@@ -128,13 +132,13 @@ def _columns(rows: list[tuple[str, str]]) -> list[str]:
 
 def _beside(rows: list[tuple[str, str]], width: int, room: int) -> Iterator[str]:
     for left, right in rows:
-        first, *rest = textwrap.wrap(right, room) or [""]
+        first, *rest = textwrap.wrap(right, room, break_on_hyphens=False) or [""]
         yield f"{left:<{width}}{first}"
         yield from (" " * width + line for line in rest)
 
 
 def _wrapped(text: str) -> list[str]:
-    paragraphs = (textwrap.wrap(line, _width()) or [""] for line in text.splitlines())
+    paragraphs = (textwrap.wrap(line, _width(), break_on_hyphens=False) or [""] for line in text.splitlines())
     return [line for paragraph in paragraphs for line in paragraph]
 
 

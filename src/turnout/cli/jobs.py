@@ -18,7 +18,7 @@ COLUMNS = {"NAME": "Name", "CREATED": "CreateTime", "END": "EndTime", "STATE": "
 PAGE = 100
 
 _TIME = re.compile(r"^(\d{4}-(\d\d-\d\d \d\d:\d\d:\d\d))(?:\.\d+)? \+0800 .*$")
-_QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
+_QUOTED = re.compile(r"""\\.|'[^']*'|["](?:\\.|[^"\\])*["]""", re.DOTALL)
 _SHELL = re.compile(r"(?:^|\s)(\|\|?|&&?|\d?>>?(?:&\d)?|<)(?=\s|$)|(;)(?=\s|$)|(\$(?:\w+|\{\w+\}|\())")
 
 app = help.group("Training jobs; 训练任务")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from turnout import config
-from turnout.cli.client import Client, Key
+from turnout.cli.client import NOBODY, Client, Key
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 
@@ -74,8 +74,7 @@ def connect(endpoint: str | None = None, login: Login | None = None) -> Client:
     """Endpoint: the option, TURNOUT_ENDPOINT, the login, the default. Key: see `find_key`."""
     login = login or stored()
     endpoint = endpoint or config.client_endpoint() or login.endpoint or DEFAULT_ENDPOINT
-    # A service with --no-auth takes any key, and another one says that it does not know this one.
-    return Client(endpoint, find_key(endpoint, login) or Key("nobody", "nothing"))
+    return Client(endpoint, find_key(endpoint, login) or NOBODY)
 
 
 def find_key(endpoint: str, login: Login) -> Key | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -69,12 +70,19 @@ def logs(
     client = connect(endpoint, login)
     job = describe_one(client, region, cluster, name)
     if follow:
+        client.tell = lambda text: complain("tictl", text)
         pages = _followed(client, job)
     else:
+        _check_range(job, start_time, end_time)
         pages = _queried(client, region, job, start_time or _begin(job), end_time or _end(job), limit)
+    silent = True
     for page in pages:
+        silent = False
         shown = (_text(line, time_prefix) if output == Form.TABLE else _json(line) for line in page)
         print("\n".join(shown), flush=True)
+    if silent and sys.stdout.isatty():
+        when = " at that time" if start_time or end_time else "" if job.get("EndTime") or follow else " yet"
+        complain("tictl", f"{name} printed nothing{when}")
 
 
 def _check(start: str, end: str, limit: int, follow: bool) -> None:
@@ -85,6 +93,20 @@ def _check(start: str, end: str, limit: int, follow: bool) -> None:
     for flag, text in (("--start-time", start), ("--end-time", end)):
         if text and not re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text):
             raise Invalid(f"{flag} must look like 2018-05-03 20:10:00, not {text!r}")
+
+
+def _check_range(job: Document, start: str, end: str) -> None:
+    """One of the two times may be the job's own, which the user did not give."""
+    if start and not end and start > _end(job):
+        ended = job.get("EndTime")
+        fact = f"the job ended before, at {_end(job)} +0800" if ended else "that is in the future"
+        raise Invalid(f"there is nothing after --start-time {start}: {fact}")
+    if end and not start and end < _begin(job):
+        raise Invalid(
+            f"there is nothing before --end-time {end}: the job was created later, at {_begin(job)} +0800"
+        )
+    if start and end and end < start:
+        raise Invalid("--end-time must not be before --start-time")
 
 
 def _queried(

@@ -1,5 +1,7 @@
 """What a machine offers to jobs, one question for each function."""
 
+import errno
+import http.client
 import os
 import platform
 import pwd
@@ -79,15 +81,15 @@ def database(settings: config.Settings) -> Finding:
 
 def address(settings: config.Settings) -> Finding:
     host, port = settings.server.host, settings.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host, port)):
+        with socket.create_server((host, port), family=family):
             return Finding(Status.OK, f"{host}:{port} is free")
     except OSError as error:
-        return Finding(
-            Status.WARN,
-            f"{host}:{port}: {error.strerror}",
-            "if that is not a Turnout that runs already, choose another with --port or TURNOUT_PORT",
-        )
+        if error.errno == errno.EADDRINUSE and _turnout_answers(host, port):
+            return Finding(Status.OK, f"{host}:{port}: a Turnout answers there")
+        advice = "choose another with --host and --port, TURNOUT_HOST and TURNOUT_PORT, or [server]"
+        return Finding(Status.WARN, f"{host}:{port}: {error.strerror}", advice)
 
 
 def job_user(settings: config.Settings) -> Finding:
@@ -201,6 +203,20 @@ def nfs(_: config.Settings) -> Finding:
     return Finding(
         Status.MISSING, f"needs {' and '.join(lacking)}", "only nfs:// mounts need it; file:// works without"
     )
+
+
+def _turnout_answers(host: str, port: int) -> bool:
+    """Many programs answer to /healthz, so it has to name itself too."""
+    anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    connection = http.client.HTTPConnection(anywhere.get(host, host), port, timeout=3)
+    try:
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        return answer.status == 200 and answer.getheader("Turnout-Version") is not None
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _postgres(url: str) -> Finding:

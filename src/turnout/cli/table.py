@@ -11,6 +11,7 @@ from typing import Any
 Rows = Sequence[Sequence[str]]
 
 GAP = "    "
+NARROW_GAP = "  "
 LEAST = 8
 """Less of a last column tells nothing."""
 
@@ -34,6 +35,21 @@ def show_wrapped(header: Sequence[str], rows: Rows) -> None:
         print(line)
 
 
+def paragraph(text: str, indent: str = "") -> list[str]:
+    """Wrapped at the terminal's width; one line when piped."""
+    width = room()
+    if width is None:
+        return [indent + text]
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
 def room() -> int | None:
     """How wide a table may be; None when piped: as wide as it is."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -43,25 +59,26 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def lines(
-    header: Sequence[str], rows: Rows, no_header: bool = False, width: int | None = None
-) -> list[str]:
-    """Too wide ones lose the end of their last column, and where that is not enough the first column's."""
+def lines(header: Sequence[str], rows: Rows, no_header: bool = False, width: int | None = None) -> list[str]:
+    """Too wide ones lose the end of their last column; where that is not enough they move together and lose
+    the end of their first one.
+    """
     cells = _cells(rows if no_header else [header, *rows])
-    excess = _least(cells) - width if width is not None else 0
+    gap = GAP if width is None or _least(cells, GAP) <= width else NARROW_GAP
+    excess = _least(cells, gap) - width if width is not None else 0
     if excess > 0:
         first = max(1, max(len(row[0]) for row in cells) - excess)
         cells = [[_cut(row[0], first), *row[1:]] for row in cells]
     widths = _widths(cells)
-    return [_line(row, widths, _state(header), width) for row in cells]
+    return [_line(row, widths, gap, _state(header), width) for row in cells]
 
 
 def wrapped(header: Sequence[str], rows: Rows, width: int | None) -> list[str]:
     cells = _cells([header, *rows])
     widths = _widths(cells)
     if width is not None:
-        cells = [part for row in cells for part in _parts(row, max(width - _head(cells), 24))]
-    return [_line(row, widths, _state(header), None) for row in cells]
+        cells = [part for row in cells for part in _parts(row, max(width - _head(cells, GAP), 24))]
+    return [_line(row, widths, GAP, _state(header), None) for row in cells]
 
 
 def fits(header: Sequence[str], rows: Rows, no_header: bool, width: int | None, whole: bool = True) -> bool:
@@ -69,7 +86,9 @@ def fits(header: Sequence[str], rows: Rows, no_header: bool, width: int | None, 
     if width is None:
         return True
     cells = _cells(rows if no_header else [header, *rows])
-    return (max(map(len, lines(header, rows, no_header)), default=0) if whole else _least(cells)) <= width
+    if not whole:
+        return _least(cells, NARROW_GAP) <= width
+    return _head(cells, GAP) + max((len(row[-1]) for row in cells), default=0) <= width
 
 
 def coloured(word: str) -> str:
@@ -96,14 +115,14 @@ def _widths(cells: list[list[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*cells, strict=True)]
 
 
-def _head(cells: list[list[str]]) -> int:
+def _head(cells: list[list[str]], gap: str) -> int:
     """Where the last column begins."""
-    return sum(width + len(GAP) for width in _widths(cells)[:-1])
+    return sum(width + len(gap) for width in _widths(cells)[:-1])
 
 
-def _least(cells: list[list[str]]) -> int:
+def _least(cells: list[list[str]], gap: str) -> int:
     """How wide it is when its last column is cut as far as makes sense."""
-    return _head(cells) + min(LEAST, max((len(row[-1]) for row in cells), default=0))
+    return _head(cells, gap) + min(LEAST, max((len(row[-1]) for row in cells), default=0))
 
 
 def _state(header: Sequence[str]) -> int | None:
@@ -121,13 +140,13 @@ def _parts(row: list[str], width: int) -> Iterator[list[str]]:
     yield from ([*[""] * (len(row) - 1), more] for more in rest)
 
 
-def _line(row: list[str], widths: list[int], state: int | None, width: int | None) -> str:
+def _line(row: list[str], widths: list[int], gap: str, state: int | None, width: int | None) -> str:
     padded = [cell.ljust(w) for cell, w in zip(row, widths, strict=True)]
-    line = GAP.join(padded).rstrip()
+    line = gap.join(padded).rstrip()
     if width is not None:
         line = _cut(line, width)
     if state is None:
         return line
-    start = sum(widths[:state]) + state * len(GAP)
+    start = sum(widths[:state]) + state * len(gap)
     end = start + len(row[state])
     return line[:start] + coloured(line[start:end]) + line[end:]

@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from turnout import __version__
+from turnout import __version__, config
 from turnout.cli import clusters, entry, help, jobs, logs, table
 from turnout.cli.client import Client, Document, Key
 from turnout.cli.login import Login, connect, drop, find_key, keep, stored
@@ -103,11 +103,23 @@ def _key(client: Client, si: str, sk: str, before: Login) -> Key:
         return Key(si, before.secret_key)
     if sk:
         raise Invalid("--sk needs --si, the secret id that it belongs to")
-    if not si and (known := find_key(client.endpoint, before)):
+    asks = sys.stdin.isatty() and not config.client_key()
+    if not si and not asks and (known := find_key(client.endpoint, before)):
         return known
     if not sys.stdin.isatty():
         raise Invalid("give the key with --si <id> --sk <secret>, or TURNOUT_KEY=<id>:<secret>")
-    return Key(si or typer.prompt("secret id"), typer.prompt("secret key", hide_input=True))
+    return _asked(si, before)
+
+
+def _asked(si: str, before: Login) -> Key:
+    """Enter keeps what is known already."""
+    id = si or typer.prompt("secret id", default=before.secret_id or None)
+    if id != before.secret_id:
+        return Key(id, typer.prompt("secret key", hide_input=True))
+    secret = typer.prompt(
+        "secret key (Enter keeps it)", default=before.secret_key, hide_input=True, show_default=False
+    )
+    return Key(id, secret)
 
 
 def _show_login(endpoint: str | None, output: Form) -> None:

@@ -2,12 +2,12 @@
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from turnout.cli import table
 from turnout.cli.client import Client, Document
+from turnout.cli.entry import complain
 from turnout.cli.login import stored
 
 Say = Callable[[str], None]
@@ -18,8 +18,9 @@ NOT_ENDED = {"running", "stopping"}
 
 def until_the_end(client: Client, job: Document, quiet: bool = False) -> Document:
     """`job` is the one that DescribeJob gave. `quiet` keeps stdout for something else."""
-    name, id, since = job["Name"], job["Id"], time.monotonic()
+    name, id = job["Name"], job["Id"]
     with _progress(quiet) as say, _interruptible(job):
+        client.tell = _teller(name, say, quiet)
         view, why = client.wait(id, "started", 0), ""
         while view["state"] in NOT_STARTED:
             say(f"{name}: {view['state']}{why}")
@@ -28,7 +29,7 @@ def until_the_end(client: Client, job: Document, quiet: bool = False) -> Documen
         while view["state"] in NOT_ENDED:
             say(f"{name}: {view['state']}, {_members(view)}")
             view = client.wait(id, "ended")
-    _conclude(job, view, time.monotonic() - since, quiet)
+    _conclude(job, view, quiet)
     return view
 
 
@@ -77,6 +78,13 @@ def _news(stream: TextIO) -> Say:
     return say
 
 
+def _teller(name: str, say: Say, quiet: bool) -> Say:
+    """On the live line if there is one, which the next state replaces; else on stderr."""
+    if (sys.stderr if quiet else sys.stdout).isatty():
+        return lambda text: say(f"{name}: {text}")
+    return lambda text: complain("tictl", text)
+
+
 def _why(client: Client, id: str) -> str:
     return " ".join(client.get("jobs", id, "explain")["why"])
 
@@ -87,13 +95,29 @@ def _members(view: Document) -> str:
     return f"{running} of {count} replicas" if running != count else f"{count} replica{'s' * (count != 1)}"
 
 
-def _conclude(job: Document, view: Document, seconds: float, quiet: bool) -> None:
+def _conclude(job: Document, view: Document, quiet: bool) -> None:
     name, words = job["Name"], _words(job)
     if not quiet:
-        print(f"{name}: {table.coloured(view['state'])} after {duration(seconds)}", flush=True)
+        print(f"{name}: {table.coloured(view['state'])} {_times(view)}", flush=True)
     if view["state"] != "succeeded":
-        why = f"{view['reason']}: {view['message']}" if view.get("message") else view["reason"]
+        why = " ".join(_end(view).split()).rstrip(".")
         print(f"{name}: {why}; see `tictl logs {words}` and `turnout explain {words}`", file=sys.stderr)
+
+
+def _times(view: Document) -> str:
+    """How long it ran, and how long it waited if that is worth a word."""
+    created, started, ended = view["created"], view["started"], view["ended"]
+    waited = ((started or ended) - created) / 1e9
+    if started is None:
+        return f"without having run, after {duration(waited)} of waiting"
+    wait = f", after {duration(waited)} of waiting" if waited >= 1 else ""
+    return f"after {duration((ended - started) / 1e9)}{wait}"
+
+
+def _end(view: Document) -> str:
+    """The reason, unless the message says it too."""
+    reason, message = view["reason"] or view["state"], view.get("message") or ""
+    return message if reason in message else f"{reason}: {message}" if message else reason
 
 
 def _words(job: Document) -> str:

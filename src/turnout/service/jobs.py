@@ -167,8 +167,17 @@ def _why_ended(view: JobView) -> list[str]:
     job = view.job
     if job.state is State.SUCCEEDED:
         return ["It succeeded: its lead exited with code 0."]
-    why = [f"It {job.state}: {job.reason}." if job.reason else f"It {job.state}."]
-    if job.message:
-        why.append(f"{job.message[0].upper()}{job.message[1:]}.")
-    why += [f"{replica.name} {replica.message}." for replica in view.replicas if replica.message]
-    return why
+    verb = "was stopped" if job.state is State.STOPPED else f"{job.state}"
+    told = _one_line(job.message)
+    if told and (job.reason is None or job.reason in told):
+        why = [f"It {verb}: {told}."]
+    else:
+        why = [f"It {verb}: {job.reason}." if job.reason else f"It {verb}.", *([f"{told}."] if told else [])]
+    if job.started is None:
+        why.append("It never ran.")
+    ends = [f"{replica.name} {_one_line(replica.message)}" for replica in view.replicas if replica.message]
+    return why + [f"{end}." for end in ends if end not in told]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

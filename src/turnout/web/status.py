@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from turnout import __version__
+from turnout.job.state import LIVE
 from turnout.service import Jobs
 
 _STARTED = time.time()
@@ -27,7 +28,7 @@ async def page(request: Request) -> Response:
 
 def routes(jobs: Jobs) -> list[Route]:
     async def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        return PlainTextResponse("ok\n", headers={"Turnout-Version": __version__})
 
     async def metrics(_: Request) -> Response:
         return PlainTextResponse(_metrics(jobs), media_type="text/plain; version=0.0.4")
@@ -42,6 +43,7 @@ def _host(request: Request) -> str:
 
 
 def _metrics(jobs: Jobs) -> str:
+    counts = dict.fromkeys(LIVE, 0) | jobs.counts()
     lines = [
         "# HELP turnout_info The version that runs.",
         "# TYPE turnout_info gauge",
@@ -54,7 +56,7 @@ def _metrics(jobs: Jobs) -> str:
         f"turnout_engines_ready {int(jobs.engines_ready())}",
         "# HELP turnout_jobs Jobs that have not ended, by state.",
         "# TYPE turnout_jobs gauge",
-        *(f'turnout_jobs{{state="{state}"}} {count}' for state, count in sorted(jobs.counts().items())),
+        *(f'turnout_jobs{{state="{state}"}} {count}' for state, count in sorted(counts.items())),
         "# HELP turnout_jobs_ended_total Jobs that ended since the service started, by reason.",
         "# TYPE turnout_jobs_ended_total counter",
         *(

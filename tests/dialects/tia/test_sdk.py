@@ -1,4 +1,4 @@
-"""Tencent's own Python SDK, synchronous and asynchronous, in every way that it can sign and send."""
+"""Tencent's own Python SDK, in every way that it can sign and send."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from tencentcloud.common import credential
 from tencentcloud.common.exception import TencentCloudSDKException
 from tencentcloud.common.profile.client_profile import ClientProfile
 from tencentcloud.common.profile.http_profile import HttpProfile
-from tencentcloud.tia.v20180226 import models, tia_client, tia_client_async
+from tencentcloud.tia.v20180226 import models, tia_client
 
 from tests.running import KEY, Service
 
@@ -85,17 +85,6 @@ def test_every_way_to_sign_and_send(service: Service, sign: str, method: str, un
     with pytest.raises(TencentCloudSDKException) as raised:
         one.DescribeJob(request(models.DescribeJobRequest, **where))
     assert raised.value.get_code() == "ResourceNotFound"
-
-
-@pytest.mark.parametrize(("sign", "method", "unsigned"), VARIANTS)
-async def test_the_asynchronous_client(service: Service, sign: str, method: str, unsigned: bool):
-    one = tia_client_async.TiaClient(
-        credential.Credential(KEY.id, KEY.secret), "ap-guangzhou", profile(service, sign, method, unsigned)
-    )
-    name = job_name("async", sign, method, unsigned)
-    reply = (await one.CreateJob(request(models.CreateJobRequest, Name=name, **SEED))).Job
-    assert {field: getattr(reply, field) for field in SEED} == SEED
-    await one.DeleteJob(request(models.DeleteJobRequest, Name=name, Cluster="ap-beijing"))
 
 
 @pytest.mark.parametrize(("sign", "method", "unsigned"), VARIANTS)

@@ -15,6 +15,7 @@ from turnout.config import SHARED_CLUSTERS, Settings
 from turnout.dialects.native import errors as answers
 from turnout.dialects.native.wire import explain_document, job_document, line_document
 from turnout.job import Job, State
+from turnout.paths import Paths
 from turnout.service import Caller, Jobs, JobView, LogPage, Logs
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
@@ -76,7 +77,8 @@ class _Calls:
         view = await self._find(request, caller)
         explanation = await self._jobs.explain(view)
         events = await self._jobs.events(view)
-        return _json(explain_document(view.job, view.replicas, explanation, events))
+        kept = await self._kept(view)
+        return _json(explain_document(view.job, view.replicas, explanation, events, kept))
 
     async def wait(self, request: Request, caller: Caller) -> Response:
         until = _UNTIL.get(request.query_params.get("for", "ended"))
@@ -110,6 +112,13 @@ class _Calls:
         if not self._jobs.closing():
             last = await self._jobs.by_id(caller, view.job.id)
             yield b"event: end\ndata: " + msgspec.json.encode(job_document(last.job, last.replicas)) + b"\n\n"
+
+    async def _kept(self, view: JobView) -> list[str]:
+        """The workspaces of a job that asked to keep them."""
+        if not view.job.attempt or not (await self._jobs.spec(view)).debug:
+            return []
+        paths = Paths(self._settings.data)
+        return [str(paths.workspace(view.job.current, replica.name)) for replica in view.replicas]
 
     async def _find(self, request: Request, caller: Caller) -> JobView:
         cluster = request.query_params.get("cluster", "")

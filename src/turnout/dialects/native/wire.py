@@ -54,6 +54,8 @@ class ExplainDocument(JobDocument):
     queue: QueuePlace | None
     missing: dict[str, float] | None
     events: list[EventDocument]
+    workspaces: list[str]
+    """Where those are that were to be kept, on the service's machine."""
 
 
 class LineDocument(msgspec.Struct):
@@ -74,7 +76,11 @@ def job_document(job: Job, replicas: tuple[Replica, ...]) -> JobDocument:
 
 
 def explain_document(
-    job: Job, replicas: tuple[Replica, ...], explanation: Explanation, events: list[Event]
+    job: Job,
+    replicas: tuple[Replica, ...],
+    explanation: Explanation,
+    events: list[Event],
+    workspaces: list[str],
 ) -> ExplainDocument:
     return ExplainDocument(
         **_job_fields(job, replicas),
@@ -82,6 +88,7 @@ def explain_document(
         queue=QueuePlace(explanation.place, explanation.waiting) if explanation.place else None,
         missing=dict(explanation.missing) or None,
         events=[EventDocument(event.at, event.kind, event.message) for event in events],
+        workspaces=workspaces,
     )
 
 

@@ -139,7 +139,11 @@ def _runtime(name: str, settings: Mapping[str, config.Runtime]) -> Runtime:
             if close
             else "there are tf-1.4.0 to tia-1.8.0-gpu-py3 and others."
         )
-        raise Invalid(f"RuntimeVersion: {name!r} is not a runtime; {hint}", field="RuntimeVersion")
+        raise Invalid(
+            f"RuntimeVersion: {name!r} is not a runtime; {hint} "
+            f"One of your own is declared in the settings as {config.runtime_table(name)}.",
+            field="RuntimeVersion",
+        )
     if runtime.family.not_for_jobs:
         raise Invalid(
             f"RuntimeVersion: {name} does not run jobs, {runtime.family.not_for_jobs}; use one such as tia-1.7.0.",
