@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import pwd
+import resource
 import signal
 import socket
 import stat
@@ -36,7 +37,7 @@ from turnout.paths import Paths
 from turnout.service import Jobs, Logs
 from turnout.storage import Storage
 from turnout.store import Store
-from turnout.web import LocalPeersOnly, page
+from turnout.web import LimitedProtocol, LocalPeersOnly, page
 from turnout.web import routes as status_routes
 
 
@@ -100,7 +101,7 @@ async def house(
 def _uvicorn(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=LimitedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,
@@ -179,6 +180,12 @@ def _check_runtime(settings: Settings, name: str, account: Account) -> None:
             f"{table} python = {runtime.python!r} cannot be executed by {account.name}, who runs the jobs: "
             f"{wall} is in the way"
         )
+
+
+def allow_many_connections() -> None:
+    """As many open files as the machine lets us have: every client that waits holds one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def prepare_data(settings: Settings) -> Paths:

@@ -11,7 +11,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -156,6 +156,11 @@ def search_path() -> list[str]:
     return (os.environ.get("PATH") or os.defpath).split(os.pathsep)
 
 
+def runtime_table(name: str) -> str:
+    """The heading of a runtime's settings; TOML wants quotes around a name with dots."""
+    return f"[runtimes.{name}]" if re.fullmatch(r"[\w-]+", name) else f'[runtimes."{name}"]'
+
+
 def _read(path: Path) -> Table:
     try:
         return tomllib.loads(path.read_text())
@@ -276,7 +281,7 @@ def _allowed(place: str) -> str:
     """The words that a setting may be: `auto, bubblewrap or none`."""
     table, _, field = place.rpartition(".")
     kind = _fields(table).get(field)
-    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     words = [word for one in kinds if get_origin(one) is Literal for word in get_args(one)]
     if not words:
         return ""
@@ -286,11 +291,6 @@ def _allowed(place: str) -> str:
 
 def _kind(names: str) -> str:
     return " or ".join(_KINDS.get(name, name) for name in names.split(" | ") if name != "null")
-
-
-def runtime_table(name: str) -> str:
-    """The heading of a runtime's settings; TOML wants quotes around a name with dots."""
-    return f"[runtimes.{name}]" if re.fullmatch(r"[\w-]+", name) else f'[runtimes."{name}"]'
 
 
 def _check(settings: Settings) -> None:

@@ -19,6 +19,8 @@ class Paths:
         self.buckets = data / "buckets"
         self.keeper = data / "keeper"
         """The keeper's socket, lock, journal and log."""
+        self.stage = self.keeper / "stage"
+        """Empty directories that a replica's mounts are shown at, in a mount namespace of its own."""
 
         self.runtimes = data / "runtimes"
         """For each runtime a directory of program names (`python`, `python2`, `python3`) that goes first on PATH."""

@@ -66,6 +66,12 @@ def test_no_service_there():
         Client(f"http://127.0.0.1:{port}", KEY).call("ListJobs", {})
 
 
+def test_https_where_plain_http_is_spoken(recorder):
+    endpoint = recorder.endpoint.replace("http", "https")
+    with pytest.raises(Unreachable, match=f"{endpoint} speaks plain http: use {recorder.endpoint} with"):
+        Client(endpoint, KEY).call("ListJobs", {})
+
+
 def test_something_else_is_there(recorder):
     recorder.answers["whoami"] = b"<html>"
     with pytest.raises(Rejected, match="not as a Turnout service does"):
@@ -81,8 +87,10 @@ def test_an_error_of_the_native_api(recorder):
 def test_a_wrong_key_is_told_how_to_give_the_right_one(recorder):
     error = {"Code": "AuthFailure.SecretIdNotFound", "Message": "no such key"}
     recorder.answers["ListJobs"] = {"Error": error, "RequestId": "x"}
-    with pytest.raises(Rejected, match="tictl login --si"):
+    with pytest.raises(Rejected, match=r"no such key, or a wrong secret \(.*\); give .* `tictl login --si"):
         Client(recorder.endpoint, KEY).call("ListJobs", {})
+    with pytest.raises(Rejected, match=r"the service wants a key, and none is given .*tictl login --si"):
+        Client(recorder.endpoint, client.NOBODY).call("ListJobs", {})
 
 
 def test_a_log_that_breaks_off_goes_on_where_it_was(monkeypatch):
@@ -94,6 +102,18 @@ def test_a_log_that_breaks_off_goes_on_where_it_was(monkeypatch):
     assert lines == ["one", "two", "three"]
     asked = "/turnout/v1/jobs/7/logs?follow=true"
     assert server.close() == [asked, f"{asked}&from=a", f"{asked}&from=a"]
+
+
+def test_a_service_that_is_away_for_more_than_a_moment_is_told_of_once(monkeypatch):
+    monkeypatch.setattr(client.time, "sleep", lambda _: None)
+    monkeypatch.setattr(client, "RESTART_SECONDS", 0)
+    server = Script([[], [], [event("a", ["one"]), b"event: end\ndata: {}\n\n"]])
+    one = Client(server.endpoint, KEY)
+    told = []
+    one.tell = told.append
+    assert len(list(one.follow("7"))) == 1
+    server.close()
+    assert told == ["the service does not answer, waiting for it (60 s)"]
 
 
 def test_a_service_that_stays_away_is_given_up(monkeypatch):

@@ -39,7 +39,7 @@ def test_a_job_from_beginning_to_end(run_tictl, run_turnout):
     created = run_tictl("job", "create", "first", "--command=python", "--args=-c 'print(6 * 7)'", "--wait")
     assert (created.code, created.err) == (0, "")
     assert created.out.startswith("create job success.\nNAME ")
-    assert re.search(r"first: succeeded after \d+\.\d s\n$", created.out)
+    assert re.search(r"first: succeeded after \d+\.\d s(, after .* of waiting)?\n$", created.out)
     assert re.search(r"^first +\d.* Succeeded$", run_tictl("job", "list").out, re.MULTILINE)
     assert run_tictl("logs", "first").out.endswith("] 42\n")
     assert run_tictl("logs", "first", "--follow").out == run_tictl("logs", "first").out
@@ -54,10 +54,23 @@ def test_a_job_from_beginning_to_end(run_tictl, run_turnout):
 def test_a_job_that_fails_says_so_where_one_waits_for_it(run_tictl, run_turnout):
     outcome = run_tictl("job", "create", "broken", "--command=sh", "--args=-c 'echo oh; exit 3'", "--wait")
     assert outcome.code == 1
-    assert re.search(r"broken: failed after \d+\.\d s\n$", outcome.out)
+    assert re.search(r"broken: failed after \d+\.\d s(, after .* of waiting)?\n$", outcome.out)
     assert "program failed" in outcome.err
     assert "tictl logs broken" in outcome.err
-    assert "exit 3" in run_turnout("explain", "broken").out
+    explained = run_turnout("explain", "broken").out
+    assert "exit 3" in explained
+    assert "\n  It failed: program failed.\n  master-0 exited with code 3.\n\n" in explained
+
+
+def test_explain_says_where_the_workspace_of_a_debug_job_is(run_tictl, run_turnout, service):
+    kept = ["job", "create", "kept", "--command=sh", "--args=-c 'echo 42 > result'", "--debug", "--wait"]
+    assert run_tictl(*kept).code == 0
+    (place,) = json.loads(run_turnout("explain", "kept", "--output=json").out)["workspaces"]
+    assert Path(place).is_relative_to(service.data / "attempts")
+    assert (Path(place) / "result").read_text() == "42\n"
+    assert f"Kept for debugging: {place}\n" in run_turnout("explain", "kept").out
+    assert run_tictl("job", "create", "usual", "--command=true", "--wait").code == 0
+    assert json.loads(run_turnout("explain", "usual", "--output=json").out)["workspaces"] == []
 
 
 def test_json_for_scripts(run_tictl, run_turnout):
@@ -86,7 +99,9 @@ def test_a_wrong_key(run_tictl, run_turnout, monkeypatch, key):
     monkeypatch.setenv("TURNOUT_KEY", key)
     for outcome in (run_tictl("job", "list"), run_turnout("explain", "first"), run_tictl("login")):
         assert (outcome.code, outcome.out) == (1, "")
+        assert "no such key, or a wrong secret (" in outcome.err
         assert "give the right key with `tictl login" in outcome.err
+        assert "token" not in outcome.err
 
 
 def test_following_and_waiting_survive_a_kill_of_the_service(run_tictl, monkeypatch):
@@ -103,7 +118,8 @@ def test_following_and_waiting_survive_a_kill_of_the_service(run_tictl, monkeypa
         service.start()
         rest, complaints = following.communicate()
         assert [*lines, *rest.splitlines(keepends=True)] == [f"{i}\n" for i in range(1, 61)]
-        assert (following.returncode, complaints) == (0, "")
+        assert following.returncode == 0
+        assert complaints in ("", "tictl: the service does not answer, waiting for it (60 s)\n")
         assert "counting: succeeded after" in waiting.communicate()[0]
         assert waiting.returncode == 0
 

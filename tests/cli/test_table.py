@@ -22,6 +22,29 @@ def test_cut_to_the_terminal():
     assert all(len(line) <= 40 for line in lines)
 
 
+def test_a_first_column_that_leaves_no_room_is_cut_so_that_the_state_stays():
+    lines = table.lines(HEADER, [["x" * 40, "Failed", "[MASTER/Failed : Failed/1]"]], width=40)
+    assert lines[1] == f"{'x' * 21}…  Failed  [MASTER…"
+
+
+def test_what_fits():
+    assert table.fits(HEADER, ROWS, False, 56)
+    assert not table.fits(HEADER, ROWS, False, 55)
+    assert table.fits(HEADER, ROWS, False, 34, whole=False)
+    assert not table.fits(HEADER, ROWS, False, 33, whole=False)
+    assert table.fits(HEADER, ROWS, False, None)
+
+
+def test_the_last_column_goes_on_below_instead_of_being_cut():
+    rows = [["address", "ok", "a sentence that is longer than its place"]]
+    assert table.wrapped(["WHAT", "STATUS", "FOUND"], rows, 45) == [
+        "WHAT       STATUS    FOUND",
+        "address    ok        a sentence that is",
+        "                     longer than its place",
+    ]
+    assert table.wrapped(["WHAT", "STATUS", "FOUND"], rows, None)[1].endswith("longer than its place")
+
+
 def test_a_message_of_several_lines_stays_one_row():
     assert table.lines(["MESSAGE"], [["first\n  second"]]) == ["MESSAGE", "first second"]
 

@@ -25,10 +25,11 @@ CLUSTERS = [
 
 
 class Terminal:
-    """Runs tictl on a terminal of a certain width and types for the user."""
+    """Runs a command line on a terminal of a certain width and types for the user."""
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, columns: int, program: str = "tictl") -> None:
         self._columns = columns
+        self._program = program
 
     def run(self, *words: str, answers: dict[str, str] | None = None, **variables: str) -> tuple[int, str]:
         """(exit code, all that was seen). `answers`: question -> what is typed when it appears."""
@@ -38,7 +39,7 @@ class Terminal:
             name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "turnout.cli.tictl", *words],
+            [sys.executable, "-m", f"turnout.cli.{self._program}", *words],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -84,6 +85,63 @@ def test_a_table_fits_the_terminal_and_states_have_colours(recorder, terminal):
     assert colourless == plain(whole)
 
 
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (
+            80,
+            [
+                "NAME       CREATED (+0800)        END (+0800)            STATE     MESSAGE",
+                "gpu-job    2018-05-03 20:06:40    2018-05-03 20:07:40    Failed    [MASTER/Fail…",
+            ],
+        ),
+        (
+            60,
+            [
+                "NAME     CREATED (+0800)  END (+0800)     STATE   MESSAGE",
+                "gpu-job  05-03 20:06:40   05-03 20:07:40  Failed  [MASTER/F…",
+            ],
+        ),
+        (
+            130,
+            [
+                "NAME       CREATED                          END                              STATE     MESSAGE",
+                f"gpu-job    {JOB['CreateTime']}    {JOB['EndTime']}    Failed    [MASTER/Failed : Failed/1]",
+            ],
+        ),
+    ],
+)
+def test_the_state_stays_however_narrow_the_terminal_is(recorder, columns, lines):
+    recorder.answers["ListJobs"] = {
+        "Jobs": [JOB | {"State": "Failed", "Message": "[MASTER/Failed : Failed/1]"}]
+    }
+    _, seen = Terminal(columns).run("job", "list")
+    assert plain(seen).splitlines() == lines
+
+
+def test_explain_wraps_what_is_long_and_says_the_zone(recorder):
+    recorder.answers["jobs/j/explain"] = {
+        "name": "j", "id": "7", "cluster": "ap-beijing", "state": "failed", "replicas": [],
+        "why": ["It failed: " + "very " * 20 + "badly."],
+        "events": [{"at": 1_500_000_000 * 10**9, "kind": "ended", "message": "a long story " * 8}],
+        "workspaces": ["/data/attempts/7.1_master-0/work"],
+    }  # fmt: skip
+    code, seen = Terminal(80, "main").run("explain", "j", TZ="Asia/Shanghai")
+    assert code == 0, seen
+    assert "…" not in seen
+    assert all(len(line) <= 80 for line in plain(seen).splitlines())
+    assert "2017-07-14 10:40:00.000+08:00    ended" in seen
+    assert "  Kept for debugging: /data/attempts/7.1_master-0/work\n" in seen
+    assert "02:40:00.000Z" in Terminal(80, "main").run("explain", "j", TZ="UTC")[1]
+
+
+def test_a_job_that_printed_nothing_is_told_to_a_person_only(recorder, terminal, run_tictl):
+    recorder.answers["DescribeJob"] = {"Job": JOB | {"Id": "u", "State": "Succeeded"}}
+    recorder.answers["QueryLogs"] = {"Logs": [], "Context": "", "Listover": True}
+    assert terminal.run("logs", "gpu-job") == (0, "tictl: gpu-job printed nothing\n")
+    assert run_tictl("logs", "gpu-job") == (0, "", "")
+
+
 def test_switching_the_cluster_shows_them_and_asks(recorder, terminal):
     recorder.answers["clusters"] = {"clusters": CLUSTERS}
     question = "Please input the cluster ID you want to switch to: "
@@ -100,6 +158,19 @@ def test_login_asks_for_the_key_and_does_not_show_the_secret(recorder, terminal,
     code, seen = terminal.run("login", answers={"secret id: ": "me", "secret key: ": "my-secret"})
     assert code == 0, seen
     assert "my-secret" not in seen
+    assert (stored().secret_id, stored().secret_key) == ("me", "my-secret")
+
+
+def test_login_asks_although_the_root_key_can_be_read(recorder, terminal, monkeypatch, tmp_path):
+    monkeypatch.delenv("TURNOUT_KEY")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "root-key").write_text("root:root-secret\n")
+    recorder.answers["whoami"] = {"key": "me", "project": "default", "root": True}
+    code, seen = terminal.run("login", answers={"secret id: ": "me", "secret key: ": "my-secret"})
+    assert code == 0, seen
+    assert stored().secret_id == "me"
+    again = {"secret id [me]: ": "", "secret key (Enter keeps it): ": ""}
+    assert terminal.run("login", answers=again)[0] == 0
     assert (stored().secret_id, stored().secret_key) == ("me", "my-secret")
 
 

@@ -208,9 +208,10 @@ def test_logs_that_cannot_be(run_tictl, words, complaint):
         (["job", "create"], "tictl: missing argument 'NAME'; see `tictl job create --help`\n"),
         (
             ["job", "creat"],
-            "tictl: no such command 'creat'. Did you mean 'create'?; see `tictl job --help`\n",
+            "tictl: no such command 'creat': did you mean 'create'? See `tictl job --help`\n",
         ),
-        (["job", "create", "j", "-w", "two"], "'two' is not a valid int"),
+        (["job", "create", "j", "-w", "two"], "tictl: -w, --wcount: 'two' is not a whole number; see"),
+        (["logs", "j", "--limit=0"], "tictl: -l, --limit: 0 is less than 1; see"),
         (["job", "list", "--clutser=x"], "no such option: --clutser"),
         (["model", "create", "m", "--model=x"], "serving models is not built yet"),
         (["install", "-c", "cls-1"], "there is no agent to install"),
@@ -221,6 +222,97 @@ def test_what_is_wrong_is_told_in_one_line(run_tictl, words, complaint):
     assert (outcome.code, outcome.out) == (1, "")
     assert complaint in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (["--command=echo $HOME && false"], "$HOME"),
+        (["--command=make && make test"], "&&"),
+        (["--command=ls", "--args=-l | wc"], "|"),
+        (["--command=echo a > /tmp/file"], ">"),
+        (["--command=cd /data; ls"], ";"),
+        (["--command=echo ${HOME}"], "${HOME}"),
+    ],
+)
+def test_words_that_only_a_shell_understands_are_pointed_out(service, run_tictl, flags, word):
+    outcome = run_tictl("job", "create", "j", *flags)
+    assert outcome.code == 0
+    assert outcome.err == (
+        f"tictl: no shell is involved: the program gets {word} as it is; if you want one, use sh -c '…'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--command=sh -c 'echo $HOME && false > /tmp/file'"],
+        ["--command=sh", '--args=-c "cd /data; ls | wc"'],
+        ["--command=python t.py --regex a|b --at x;y"],
+        [r"--command=echo \$HOME"],
+    ],
+)
+def test_quoted_words_are_nobodys_business(service, run_tictl, flags):
+    assert run_tictl("job", "create", "j", *flags).err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["-s", "2027-01-01 00:00:00"], "the job ended before, at 2018-05-03 20:10:08 +0800"),
+        (["-e", "2017-01-01 00:00:00"], "the job was created later, at 2018-05-03 20:06:40 +0800"),
+        (
+            ["-s", "2027-01-01 00:00:00", "-e", "2017-01-01 00:00:00"],
+            "--end-time must not be before --start-time",
+        ),
+    ],
+)
+def test_logs_of_a_time_when_there_was_no_job(recorder, run_tictl, words, complaint):
+    log_service(recorder, 1)
+    outcome = run_tictl("logs", "cpu-job", *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert complaint in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("times", "reason", "message", "out", "err"),
+    [
+        (
+            {"created": 0, "started": 28 * 10**9, "ended": 30 * 10**9},
+            "out of memory",
+            "master-0 ran out of memory",
+            "j: failed after 2.0 s, after 28.0 s of waiting\n",
+            "j: master-0 ran out of memory; see `tictl logs j` and `turnout explain j`\n",
+        ),
+        (
+            {"created": 0, "started": None, "ended": 29 * 10**9},
+            "staging failed",
+            "mount failed.\n  dmesg may tell.\n",
+            "j: failed without having run, after 29.0 s of waiting\n",
+            "j: staging failed: mount failed. dmesg may tell; see `tictl logs j` and `turnout explain j`\n",
+        ),
+    ],
+)
+def test_how_a_job_that_was_waited_for_ended(service, run_tictl, times, reason, message, out, err):
+    service.answers["DescribeJob"] = {
+        "Job": {"Name": "j", "Cluster": "ap-beijing", "Id": "u", "State": "Failed"}
+    }
+    service.answers["jobs/u/wait"] = {"state": "failed", "reason": reason, "message": message} | times
+    outcome = run_tictl("job", "create", "j", "--command=true", "--wait")
+    assert outcome.code == 1
+    assert outcome.out.endswith(out)
+    assert outcome.err == err
+
+
+def test_help_is_also_a_word(run_tictl):
+    assert run_tictl("help") == run_tictl("--help")
+    assert run_tictl("help", "job", "create") == run_tictl("job", "create", "--help")
+    assert run_tictl("job", "help") == run_tictl("job", "--help")
+
+
+def test_help_does_not_break_names(run_tictl, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "ap-beijing" in run_tictl("job", "list", "--help").out.split("EXAMPLES:")[0]
 
 
 def test_version(run_tictl):

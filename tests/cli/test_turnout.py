@@ -2,8 +2,11 @@
 
 import json
 import os
+import socket
 
 import pytest
+
+from tests.running import reachable_directory
 
 
 @pytest.mark.parametrize(
@@ -14,7 +17,16 @@ import pytest
             ["--config=/nowhere/turnout.toml"],
             "/nowhere/turnout.toml cannot be read: No such file or directory",
         ),
-        (["--port=eighty"], "'eighty' is not a valid int"),
+        (["--port=eighty"], "turnout: --port: 'eighty' is not a whole number; see"),
+        (["--port=80000"], "turnout: --port: 80000 is not from 0 to 65535; see"),
+        (
+            ["--host=nohost.invalid", "--data=/srv/none/data"],
+            "nohost.invalid is not known; give --host an address of this machine",
+        ),
+        (
+            ["--host=192.0.2.1", "--data=/srv/none/data"],
+            "192.0.2.1 is not an address of this machine; give --host one that is",
+        ),
         (["--prot=80"], "no such option: --prot"),
     ],
 )
@@ -37,7 +49,18 @@ def test_a_data_directory_that_the_jobs_user_cannot_reach(run_turnout, tmp_path)
     outcome = run_turnout("serve", "--port=0", f"--data={tmp_path}/data")
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.startswith("turnout: jobs run as turnout-job, who cannot get through")
+    assert f" to {tmp_path}/data: choose another" in outcome.err
     assert outcome.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_that_is_refused_leaves_nothing_behind(run_turnout):
+    with reachable_directory() as place, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = run_turnout("serve", f"--port={port}", f"--data={place}/data")
+        assert outcome.err.startswith(f"turnout: cannot listen on 127.0.0.1:{port}: the port is taken")
+        assert "--port" in outcome.err
+        assert list(place.iterdir()) == []
 
 
 def test_explain_without_a_service(run_turnout):
@@ -72,6 +95,28 @@ def test_the_doctor_looks_at_everything(run_turnout, monkeypatch):
         "cgroups",
     } <= findings.keys()
     assert {finding["status"] for finding in findings.values()} <= {"ok", "warn", "missing"}
+
+
+def test_the_doctor_tries_the_interpreter_of_every_runtime(run_turnout, tmp_path):
+    file = tmp_path / "turnout.toml"
+    file.write_text(
+        '[runtimes."tia-1.7.0"]\npython = "/nowhere/python"\n[runtimes.host]\npython = "/usr/bin/python3"\n'
+    )
+    outcome = run_turnout("doctor", f"--config={file}", "--output=json")
+    findings = json.loads(outcome.out)
+    assert outcome.code == 1
+    assert findings["runtime tia-1.7.0"]["found"] == (
+        "[runtimes.\"tia-1.7.0\"] python = '/nowhere/python' does not exist"
+    )
+    assert findings["runtime host"]["found"].endswith("(/usr/bin/python3)")
+
+
+def test_the_doctor_knows_a_turnout_from_others_on_its_port(run_turnout, service, recorder, monkeypatch):
+    recorder.answers["/healthz"] = b"ok\n"
+    for port, status in ((service.port, "ok"), (int(recorder.endpoint.rpartition(":")[2]), "warn")):
+        monkeypatch.setenv("TURNOUT_PORT", str(port))
+        found = json.loads(run_turnout("doctor", "--output=json").out)["address"]
+        assert found["status"] == status, found
 
 
 def test_a_data_directory_that_cannot_be(run_turnout, tmp_path):

@@ -9,6 +9,8 @@ import pytest
 
 from tests.control.machine_room import MASTER, gang
 from turnout.control import Control
+from turnout.control.machine import Machine
+from turnout.control.turn import Create
 from turnout.engines import Refused, Unreachable
 from turnout.errors import AlreadyExists, TimedOut
 from turnout.job import (
@@ -194,3 +196,38 @@ async def test_it_sleeps_when_nothing_happens(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         assert control._timer is None
         assert not control._wake.is_set()
+
+
+async def test_an_engine_that_has_an_accident_hurts_one_job_only(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        engine.fails = [OSError("File name too long")]
+        job = await ended(control, store, await control.create(new("one")))
+        assert (job.state, job.reason) == (State.FAILED, Reason.REFUSED)
+        assert "File name too long" in job.message
+        assert (await control.create(new("two"))).state is State.PREPARING
+        assert control.running()
+
+
+async def test_an_input_that_cannot_be_digested_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fault of ours it is: the others of its turn are served, and the loop goes on."""
+    engine = Puppet()
+    create = Machine._create
+
+    def poisoned(machine: Machine, command: Create) -> Job:
+        if command.new.name == "poison":
+            raise ZeroDivisionError
+        return create(machine, command)
+
+    monkeypatch.setattr(Machine, "_create", poisoned)
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        names = ["a", "poison", "b"]
+        answers = await asyncio.gather(*(control.create(new(name)) for name in names), return_exceptions=True)
+        assert [isinstance(answer, Job) for answer in answers] == [True, False, True]
+        assert "something went wrong" in str(answers[1])
+        assert await store.by_handle("p", "tia:here", "b") is not None
+        assert control.running()

@@ -3,17 +3,19 @@
 import pytest
 
 from tests.control.machine_room import MASTER, Room, gang, kinds, started, stopped
-from turnout.control.turn import Forget, Remove, StartGang, StopGang, Told
+from turnout.control.turn import Delete, Forget, Remove, StartGang, StopGang, Told
 from turnout.errors import AlreadyExists, NotFound, Unavailable, WrongState
 from turnout.job import (
     Capacity,
     Cause,
+    Ended,
     EventKind,
     Node,
     Reason,
     ReplicaName,
     ReplicaState,
     Spec,
+    Started,
     State,
 )
 from turnout.job.resources import GIB
@@ -61,8 +63,6 @@ class TestLife:
         room = ready()
         job = room.create(gang())
         live = room.machine.jobs[job.id]
-        from turnout.job import Ended, Started
-
         turn = room.step(
             Told("local", Started(job.current, MASTER, 5, 7, "")),
             Told("local", Ended(job.current, MASTER, 6, Cause.EXIT, 0)),
@@ -195,6 +195,16 @@ class TestStop:
         room.start(job)
         room.end(job)
         assert kinds(room.delete(job)) == [Remove]
+
+    def test_deleting_one_that_ends_in_the_same_turn(self) -> None:
+        room = ready()
+        job = room.create(gang())
+        room.start(job)
+        end = Told("local", Ended(job.current, MASTER, 6, Cause.EXIT, 0))
+        turn = room.step(end, Delete(job.id, "alice", stored=None))
+        assert turn.answers == [job]
+        assert job.deleted
+        assert Remove("local", (job.current,)) in turn.instructions
 
 
 class TestRefusals:

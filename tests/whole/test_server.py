@@ -27,6 +27,8 @@ def test_health_metrics_and_a_page_for_browsers(service: Service) -> None:
     assert get(service, "/healthz")[0] == 200
     metrics = get(service, "/metrics")[2]
     assert "turnout_engines_ready" in metrics
+    for state in ("preparing", "queued", "running", "stopping"):
+        assert f'turnout_jobs{{state="{state}"}} 0\n' in metrics
     status, kind, text = get(service, "/", Accept="text/html,application/xhtml+xml")
     assert (status, kind) == (200, "text/html; charset=utf-8")
     assert "Turnout" in text
@@ -99,6 +101,8 @@ class TestWithoutAuth:
     def test_it_works_for_the_same_user_on_loopback(self) -> None:
         with running() as service:
             service.start("--no-auth")
+            assert "TURNOUT_KEY" not in service.log.read_text()
+            assert f"export TURNOUT_ENDPOINT={service.endpoint}\n" in service.log.read_text()
             _, _, text = get(service, "/?Action=ListJobs&Version=2018-02-26&Cluster=ap-beijing")
             assert json.loads(text)["Response"]["Jobs"] == []
             assert get(service, "/healthz", Host="evil.example")[0] == 403

@@ -30,7 +30,7 @@ def check_token(keys: Keys, token: str, now: float) -> Key:
     # The mac is computed for unknown keys too, so that the time it takes tells nothing.
     expected = _mac(key.secret if key else "", key.id if key else "", int(expiry))
     if not hmac.compare_digest(mac.encode(), expected.encode()) or key is None:
-        raise Unauthenticated("no such key, or a wrong secret: the bearer token does not fit any key here")
+        raise Unauthenticated("no such key, or a wrong secret")
     if not now - _SKEW <= int(expiry) <= now + LONGEST_LIFE + _SKEW or int(expiry) < now:
         raise Unauthenticated("the bearer token has expired, or this machine's clock is off: make a new one")
     return key

@@ -200,7 +200,7 @@ class Client:
         if self.key == NOBODY:
             message = "the service wants a key, and none is given"
         elif code in _WRONG_KEY:
-            message = f"no such key, or a wrong secret: the service does not take the key {self.key.id}"
+            message = "no such key, or a wrong secret"
         advice = "give the right key with `tictl login --si <id> --sk <secret>` or TURNOUT_KEY=<id>:<secret>"
         return Rejected(f"{message.rstrip('.')} ({code}); {advice}", code=code)
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 import typer
@@ -47,12 +48,12 @@ def _usage(error: typer.TyperException) -> str:
     return f"{message}{' See' if message.endswith('?') else '; see'} `{context.command_path} --help`"
 
 
-_PLAIN_WORDS = {
+_PLAIN_WORDS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"\.? Did you mean": ": did you mean",
     r"is not a valid int(eger)?( range)?": "is not a whole number",
     r"is not a valid float( range)?": "is not a number",
     r"is not in the range (\d+)<=x<=(\d+)": r"is not from \1 to \2",
     r"is not in the range x>=(\d+)": r"is less than \1",
-    r"Invalid value for '([^']+)'": r"\1",
+    r"Invalid value for '([^']+)'(?: / '([^']+)')?": lambda found: ", ".join(filter(None, found.groups())),
 }
 """What typer says -> what a person would."""

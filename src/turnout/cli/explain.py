@@ -9,6 +9,8 @@ from turnout.cli.login import connect
 from turnout.cli.options import Form
 from turnout.cli.wait import duration
 
+FEW = 4
+
 
 def explain(job: str, cluster: str, endpoint: str | None, output: Form) -> None:
     view = connect(endpoint).get("jobs", job, "explain", cluster=cluster)
@@ -36,7 +38,9 @@ def _headline(view: Document) -> str:
 
 
 def _kept(view: Document) -> list[str]:
-    return [f"Kept for debugging: {place}" for place in view.get("workspaces") or []]
+    places = view["workspaces"]
+    rest = [f"Likewise {len(places) - FEW} more beside them."] if len(places) > FEW else []
+    return [f"Kept for debugging: {place}" for place in places[:FEW]] + rest
 
 
 def _replica(replica: Document) -> list[str]:

@@ -108,9 +108,9 @@ def _times(view: Document) -> str:
     """How long it ran, and how long it waited if that is worth a word."""
     created, started, ended = view["created"], view["started"], view["ended"]
     waited = ((started or ended) - created) / 1e9
-    if started is None:
-        return f"without having run, after {duration(waited)} of waiting"
     wait = f", after {duration(waited)} of waiting" if waited >= 1 else ""
+    if started is None:
+        return f"without having run{wait}"
     return f"after {duration((ended - started) / 1e9)}{wait}"
 
 

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 
 from turnout.chaos import point
 from turnout.control.explain import Explanation, explain
@@ -31,7 +30,7 @@ from turnout.control.turn import (
 )
 from turnout.engines import Engine, Refused, Unreachable
 from turnout.errors import TimedOut, TurnoutError
-from turnout.job import Attempt, Cause, Ended, IdMaker, Job, Launch, NewJob, ReplicaLog, ReplicaName, Started
+from turnout.job import Attempt, Cause, Ended, IdMaker, Job, NewJob, ReplicaLog, ReplicaName, Started
 from turnout.store import Store, StoreError
 
 log = logging.getLogger(__name__)
@@ -39,6 +38,9 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
 _STARTED_SECONDS = 0.002
+
+Asked = tuple[Input, asyncio.Future[Job] | None]
+"""An input, and for a command who waits for its answer."""
 
 
 class Control:
@@ -59,8 +61,7 @@ class Control:
         self._clock = clock
         self._machine = Machine(engines, clusters)
         self._ids = IdMaker()
-        self._inputs: list[Input] = []
-        self._waiting: list[asyncio.Future[Job]] = []
+        self._inputs: list[Asked] = []
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -79,9 +80,7 @@ class Control:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for future in self._waiting:
-            if not future.done():
-                future.set_exception(TimedOut("the service is being stopped; ask again"))
+        _fail(self._inputs, TimedOut("the service is being stopped; ask again"))
         self.hub.close()
 
     # Commands. Each returns once it is on disk.
@@ -109,6 +108,10 @@ class Control:
             found[live.job.state] = found.get(live.job.state, 0) + 1
         return found
 
+    def running(self) -> bool:
+        """Whether commands and reports are being taken."""
+        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+
     def ready(self) -> bool:
         return self._machine.ready >= set(self._engines)
 
@@ -132,9 +135,7 @@ class Control:
 
     async def _ask(self, command: Command) -> Job:
         future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
-        self._inputs.append(command)
-        self._waiting.append(future)
-        self._wake.set()
+        self._put(command, future)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await future
@@ -143,29 +144,36 @@ class Control:
                 f"the store did not answer within {_ANSWER_SECONDS} s; it may still do it"
             ) from None
 
+    def _put(self, one: Input, answer: asyncio.Future[Job] | None = None) -> None:
+        self._inputs.append((one, answer))
+        self._wake.set()
+
     async def _listen(self, name: str) -> None:
         loop = asyncio.get_running_loop()
         async for report in self._engines[name].reports():
-            self._inputs.append(Told(name, report))
             if isinstance(report, Started):
                 # Nobody waits for it on disk: the engine remembers it too. So it may share a commit with what follows.
+                self._inputs.append((Told(name, report), None))
                 loop.call_later(_STARTED_SECONDS, self._wake.set)
             else:
-                self._wake.set()
+                self._put(Told(name, report))
 
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            inputs, self._inputs = self._inputs, []
-            waiting, self._waiting = self._waiting, []
+            asked, self._inputs = self._inputs, []
             try:
-                await self._turn(inputs, waiting)
+                await self._turn(asked)
             except StoreError as error:
-                await self._start_over(inputs, waiting, error)
+                log.error("the store did not take a turn: %s", error.message)
+                await self._start_over(asked, TimedOut(f"the store could not write: {error.message}"))
+            except Exception:  # a fault of ours must not end the loop that all jobs hang on
+                log.exception("a turn went wrong; its inputs are taken one by one")
+                await self._one_by_one(asked)
 
-    async def _turn(self, inputs: list[Input], waiting: list[asyncio.Future[Job]]) -> None:
-        inputs = await self._look_up(inputs)
+    async def _turn(self, asked: list[Asked]) -> None:
+        inputs = await self._look_up([one for one, _ in asked])
         turn = self._machine.step(inputs, self._clock())
         if turn.batch:
             point("control.decided")
@@ -175,11 +183,24 @@ class Control:
             await self._carry_out(instruction)
         if turn.batch:
             point("control.acted")
-        self._answer(turn, waiting)
+        self._answer(turn, [future for _, future in asked if future])
         for job in turn.ended:
             self.ends[str(job.reason)] = self.ends.get(str(job.reason), 0) + 1
         self.hub.publish(turn.changed)
         self._set_timer(turn.wake_at)
+
+    async def _one_by_one(self, asked: list[Asked]) -> None:
+        """Find the input that cannot be digested, and leave that one out."""
+        for one in asked:
+            await self._rebuild()
+            try:
+                await self._turn([one])
+            except StoreError as error:
+                await self._start_over([one], TimedOut(f"the store could not write: {error.message}"))
+            except Exception:  # see above
+                log.exception("left out: %r", one[0])
+                _fail([one], TurnoutError("something went wrong inside the service; its log has the details"))
+                await self._rebuild()
 
     async def _look_up(self, inputs: list[Input]) -> list[Input]:
         """Add what the machine has to know of the store. Nobody else writes, so it stays true until the commit."""
@@ -212,20 +233,24 @@ class Control:
                     await engine.remove(list(attempts))
         except Refused as error:
             if isinstance(instruction, StartGang):
-                self._refuse(instruction.engine, instruction.launch, error)
+                self._refuse(instruction, error.message)
         except Unreachable as error:
             # Once it is reachable it tells all it holds, and the machine repeats what is missing.
             log.warning("engine %s: %s", instruction.engine, error.message)
+        except Exception as error:  # one job's trouble must not become everybody's
+            log.exception("engine %s could not carry out %r", instruction.engine, instruction)
+            if isinstance(instruction, StartGang):
+                self._refuse(instruction, f"the engine failed: {error}")
 
-    def _refuse(self, engine: str, launch: Launch, error: TurnoutError) -> None:
+    def _refuse(self, start: StartGang, why: str) -> None:
         now = self._clock()
-        for replica, _ in launch.replicas():
-            end = Ended(launch.attempt, replica, now, Cause.REFUSED, message=error.message)
-            self._inputs.append(Told(engine, end))
-        self._wake.set()
+        for replica, _ in start.launch.replicas():
+            self._put(
+                Told(start.engine, Ended(start.launch.attempt, replica, now, Cause.REFUSED, message=why))
+            )
 
-    def _answer(self, turn: Turn, waiting: list[asyncio.Future[Job]]) -> None:
-        for future, answer in zip(waiting, turn.answers, strict=True):
+    def _answer(self, turn: Turn, futures: list[asyncio.Future[Job]]) -> None:
+        for future, answer in zip(futures, turn.answers, strict=True):
             if future.done():
                 continue
             if isinstance(answer, TurnoutError):
@@ -233,24 +258,26 @@ class Control:
             else:
                 future.set_result(answer)
 
-    async def _start_over(
-        self, inputs: list[Input], waiting: list[asyncio.Future[Job]], error: StoreError
-    ) -> None:
-        """The commit failed: nothing of the turn has happened. Commands fail; reports are taken again."""
-        log.error("the store did not take a turn: %s", error.message)
-        for future in waiting:
-            if not future.done():
-                future.set_exception(TimedOut(f"the store could not write: {error.message}"))
-        self._inputs[:0] = [one for one in inputs if isinstance(one, Told)]
+    async def _start_over(self, asked: list[Asked], error: TurnoutError) -> None:
+        """The commit failed: nothing of the turn has happened. Commands fail; reports are taken again in a second."""
+        _fail(asked, error)
+        self._inputs[:0] = [(one, None) for one, _ in asked if isinstance(one, Told)]
+        await asyncio.sleep(_RETRY_SECONDS)
+        await self._rebuild()
+        self._wake.set()
+
+    async def _rebuild(self) -> None:
+        """The machine as the store has it: whatever a failed turn changed in it is forgotten."""
         machine = Machine(self._engines, self._clusters)
         while True:
-            with suppress(StoreError):
+            try:
                 machine.load(await self._store.live())
                 break
-            await asyncio.sleep(_RETRY_SECONDS)
+            except StoreError as error:
+                log.error("the store cannot be read: %s", error.message)
+                await asyncio.sleep(_RETRY_SECONDS)
         machine.inherit(self._machine)
         self._machine = machine
-        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._wake.set)
 
     def _set_timer(self, wake_at: int | None) -> None:
         if self._timer:
@@ -261,5 +288,10 @@ class Control:
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
-        self._inputs.append(Tick())
-        self._wake.set()
+        self._put(Tick())
+
+
+def _fail(asked: list[Asked], error: TurnoutError) -> None:
+    for _, future in asked:
+        if future and not future.done():
+            future.set_exception(error)

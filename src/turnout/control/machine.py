@@ -170,7 +170,7 @@ class Machine:
 
     def _delete(self, command: Delete) -> Job:
         live = self.jobs.get(command.job_id)
-        job = live.job if live else command.stored
+        job = live.job if live else command.stored or self._ended_now(command.job_id)
         if job is None or job.deleted:
             raise NotFound("no such job")
         job.deleted = self._now
@@ -182,6 +182,10 @@ class Machine:
         else:
             self._remove(job)
         return job
+
+    def _ended_now(self, job_id: int) -> Job | None:
+        """One that was live when the command came and has ended in this very turn."""
+        return next((job for job in self._turn.ended if job.id == job_id), None)
 
     def _begin_stop(self, live: Live, verdict: Verdict) -> None:
         """Idempotent; the first verdict stands."""

@@ -8,13 +8,16 @@ import msgspec
 
 from turnout.job.launch import Gang, Launch, Peer
 
+TF_CONFIG = "TF_CONFIG"
+"""TensorFlow's map. A role goes by its `task_type`: the lead of TensorFlow ≥ 1.4 is the `chief`."""
+CLUSTER_SPEC = "CLUSTER_SPEC"
+"""Vertex' map, with the roles' own names."""
 
-def variables(launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
-    """What member number `rank` of the gang is told about all of them."""
+
+def variables(gang: Gang, rank: int) -> dict[str, str]:
+    """What member number `rank` is told, besides the maps."""
     lead = gang[0]
     return {
-        "TF_CONFIG": tf_config(launch, gang, gang[rank]),
-        "CLUSTER_SPEC": cluster_spec(gang, gang[rank]),
         "MASTER_ADDR": lead.address,
         "MASTER_PORT": str(lead.ports[1]),
         "RANK": str(rank),
@@ -23,21 +26,37 @@ def variables(launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
     }
 
 
-def tf_config(launch: Launch, gang: Gang, me: Peer) -> str:
-    """TensorFlow's map. A role goes by its `task_type`: the lead of TensorFlow ≥ 1.4 is the `chief`."""
-    types = {role.name: role.task_type or role.name for role in launch.spec.roles}
-    return _document(gang, me, types)
+def maps(launch: Launch, gang: Gang) -> dict[str, str]:
+    """The maps as far as they are the same for all members, by variable. A member's `tasks` complete the text.
+
+    In two parts, because the whole text for every member of a big gang would be far too much.
+    """
+    types = _types(launch)
+    named = _map(gang, {})
+    return {TF_CONFIG: _map(gang, types) if types else named, CLUSTER_SPEC: named}
 
 
-def cluster_spec(gang: Gang, me: Peer) -> str:
-    """Vertex' map, with the roles' own names."""
-    return _document(gang, me, {})
+def tasks(launch: Launch, me: Peer) -> dict[str, str]:
+    """What comes behind the gang's `maps` for this member."""
+    role = me.name.role
+    return {
+        TF_CONFIG: _task(_types(launch).get(role, role), me.name.index),
+        CLUSTER_SPEC: _task(role, me.name.index),
+    }
 
 
-def _document(gang: Gang, me: Peer, types: dict[str, str]) -> str:
+def _types(launch: Launch) -> dict[str, str]:
+    return {role.name: role.task_type for role in launch.spec.roles if role.task_type}
+
+
+def _map(gang: Gang, types: dict[str, str]) -> str:
     cluster: dict[str, list[str]] = {}
     for peer in gang:
         role = peer.name.role
         cluster.setdefault(types.get(role, role), []).append(f"{peer.address}:{peer.ports[0]}")
-    task = {"type": types.get(me.name.role, me.name.role), "index": me.name.index}
-    return msgspec.json.encode({"cluster": cluster, "task": task, "environment": "cloud"}).decode()
+    return f'{{"cluster":{msgspec.json.encode(cluster).decode()},'
+
+
+def _task(kind: str, index: int) -> str:
+    task = msgspec.json.encode({"type": kind, "index": index}).decode()
+    return f'"task":{task},"environment":"cloud"}}'

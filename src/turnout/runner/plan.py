@@ -5,16 +5,21 @@ its HOME) and `/tmp`. Without one the host's paths cannot be taken, so the same 
 `tmp/root` in the replica's directory, and arguments and variables that name a mount's target are rewritten to the real
 directory. In both, TURNOUT_ROOT is what to put before a target and TURNOUT_MOUNT_0… are where the mounts are.
 
+A mount's source lies where other jobs may write, and can be swapped for a link at any time. So the sandbox is never
+given its path: the keeper goes down to it without following links and shows it at a place of its own, in a mount
+namespace that only this replica has. Without a sandbox nothing keeps jobs apart, and the links are a convenience.
+
 The working directory is the spec's, else the first mount, else the replica's own space.
 """
 
+import itertools
 import posixpath
 from typing import NamedTuple
 
 import msgspec
 
 from turnout.job import Gang, Launch, Peer, Role
-from turnout.job.topology import variables
+from turnout.job.topology import maps, tasks, variables
 from turnout.paths import Paths
 
 PYTHONS = frozenset({"python", "python2", "python3"})
@@ -66,9 +71,15 @@ class Runtime(NamedTuple):
 
 
 class Bind(NamedTuple):
-    source: str
+    root: str
+    parts: tuple[str, ...]
+    """From a root that no job can change, the way down to the source, on which no link is followed."""
     target: str
     read_only: bool
+
+    @property
+    def source(self) -> str:
+        return posixpath.join(self.root, *self.parts)
 
 
 class Layout(NamedTuple):
@@ -96,14 +107,28 @@ class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     memory: int
     processes: int
     """How many processes and threads it may have at once."""
+    tasks: dict[str, str] = {}
+    """Variables that are the gang's `maps` with this at the end."""
+    cwd_mount: int | None = None
+    """The mount that `cwd` is in, where there is no sandbox."""
     dirs: list[str] = []
     links: dict[str, str] = {}
-    hosts: str = ""
-    """The sandbox's /etc/hosts."""
     sandbox: list[str] = []
     """Bubblewrap and its options; left out: none."""
     spill: list[str] = []
     """The real command line where it is too long for bubblewrap: the program in `argv` finds it at descriptor SPILL."""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What is the same for all replicas of a gang, said once: in a gang of thousands it is most of it."""
+
+    mounts: list[tuple[str, tuple[str, ...]]]
+    """Each source: a root, and the way down from there."""
+    stage: str
+    """A directory in which `0`, `1`… are where the sandbox looks for the mounts."""
+    maps: dict[str, str]
+    hosts: str
+    """The sandbox's /etc/hosts."""
 
 
 class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch"):
@@ -115,6 +140,7 @@ class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch"):
     grace: float
     limit: float | None
     log_bytes: int
+    shared: Shared
     replicas: list[ReplicaPlan]
 
 
@@ -130,7 +156,7 @@ class _Member(NamedTuple):
     layout: Layout
     home: str
     """The replica's directory."""
-    hosts: str
+    stage: str
 
     @property
     def me(self) -> Peer:
@@ -149,17 +175,29 @@ def plan_gang(
     launch: Launch, gang: Gang, runtimes: dict[str, Runtime], binds: list[Bind], layout: Layout, paths: Paths
 ) -> GangPlan:
     """`runtimes` by the name that roles ask for. Raises Impossible."""
-    for bind in binds:
-        _check_target(bind.target)
-    hosts = _hosts(gang) if layout.sandbox else ""
+    _check_targets([bind.target for bind in binds])
+    stage = str(paths.stage)
     replicas: list[ReplicaPlan] = []
     for rank, (name, role) in enumerate(launch.replicas()):
         home = str(paths.replica(launch.attempt, name))
         runtime = runtimes[role.program.runtime]
-        replicas.append(_plan(_Member(launch, gang, rank, role, runtime, binds, layout, home, hosts)))
+        replicas.append(_plan(_Member(launch, gang, rank, role, runtime, binds, layout, home, stage)))
     policy = launch.spec.policy
     note = {str(peer.name): (peer.address, peer.ports) for peer in gang}
-    return GangPlan(str(launch.attempt), note, policy.grace, policy.time_limit, layout.log_bytes, replicas)
+    hosts = _hosts(gang) if layout.sandbox else ""
+    shared = Shared([(bind.root, bind.parts) for bind in binds], stage, maps(launch, gang), hosts)
+    return GangPlan(
+        str(launch.attempt), note, policy.grace, policy.time_limit, layout.log_bytes, shared, replicas
+    )
+
+
+def _check_targets(targets: list[str]) -> None:
+    for target in targets:
+        _check_target(target)
+    # The mount point of an inner one would be made in the outer one, through whatever links a job has put there.
+    for inner, outer in itertools.permutations(targets, 2):
+        if inner.rstrip("/").startswith(outer.rstrip("/") + "/"):
+            raise Impossible(f"mount target {inner} lies within {outer}, which is another mount's")
 
 
 def _check_target(target: str) -> None:
@@ -192,9 +230,8 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     options += ("--bind", f"{home}/tmp", "/tmp", "--bind", f"{home}/work", WORKSPACE)
     for source, target in ((member.runtime.shims, SHIMS), *member.runtime.binds):
         options += ("--ro-bind", source, target)
-    # Outer directories first, so that one mount may lie within another.
-    for bind in sorted(binds, key=lambda bind: bind.target.count("/")):
-        options += ("--ro-bind" if bind.read_only else "--bind", bind.source, bind.target)
+    for number, bind in enumerate(binds):
+        options += ("--ro-bind" if bind.read_only else "--bind", f"{member.stage}/{number}", bind.target)
     if layout.gpu_devices:
         for number in member.gpus:
             options += ("--dev-bind", f"/dev/nvidia{number}", f"/dev/nvidia{number}")
@@ -207,7 +244,7 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     options += ("--chdir", cwd)
     own = {"PATH": f"{SHIMS}:{SYSTEM_PATH}", "HOME": WORKSPACE, "PWD": cwd, "TURNOUT_ROOT": ""}
     own |= {f"TURNOUT_MOUNT_{number}": bind.target for number, bind in enumerate(binds)}
-    return _replica(member, argv, own, "/", hosts=member.hosts, sandbox=options, spill=spill)
+    return _replica(member, argv, own, "/", sandbox=options, spill=spill)
 
 
 def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
@@ -229,20 +266,24 @@ def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
     dirs, links = _farm(
         binds, f"{_FARM}{posixpath.normpath(wanted)}" if cwd.startswith(f"{home}/{_FARM}/") else ""
     )
+    mount = next((number for number, bind in enumerate(binds) if _within(cwd, bind.source)), None)
     argv = [_move(text, moved) for text in argv]
     env = {name: _move(text, moved) for name, text in member.role.env.items()}
-    return _replica(member, argv, own, cwd, dirs=dirs, links=links, env=env)
+    return _replica(member, argv, own, cwd, cwd_mount=mount, dirs=dirs, links=links, env=env)
+
+
+def _within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")
 
 
 def _farm(binds: list[Bind], extra: str) -> tuple[list[str], dict[str, str]]:
-    """Directories, parents first, and links that show the mounts as the sandbox would. One within another cannot be."""
+    """Directories, parents first, and links that show the mounts as the sandbox would."""
     links: dict[str, str] = {}
     dirs: dict[str, None] = {}
-    for bind in sorted(binds, key=lambda bind: bind.target.count("/")):
+    for bind in binds:
         name = _FARM + bind.target.rstrip("/")
-        if not any(name.startswith(outer + "/") for outer in links):
-            dirs |= dict.fromkeys(_parents(name))
-            links[name] = bind.source
+        dirs |= dict.fromkeys(_parents(name))
+        links[name] = bind.source
     if extra:
         dirs |= dict.fromkeys([*_parents(extra), extra])
     return list(dirs), links
@@ -268,9 +309,9 @@ def _replica(
     own: dict[str, str],
     cwd: str,
     *,
+    cwd_mount: int | None = None,
     dirs: list[str] | None = None,
     links: dict[str, str] | None = None,
-    hosts: str = "",
     sandbox: list[str] | None = None,
     spill: list[str] | None = None,
     env: dict[str, str] | None = None,
@@ -285,9 +326,10 @@ def _replica(
         argv=argv,
         env=environment,
         cwd=cwd,
+        tasks={name: task for name, task in tasks(member.launch, member.me).items() if name not in user},
+        cwd_mount=cwd_mount,
         dirs=dirs or [],
         links=links or {},
-        hosts=hosts,
         sandbox=sandbox or [],
         spill=spill or [],
         cpu=resources.cpu,
@@ -306,7 +348,7 @@ def _environment(member: _Member) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TURNOUT_JOB": str(member.launch.attempt.job),
     }
-    env |= variables(member.launch, member.gang, member.rank)
+    env |= variables(member.gang, member.rank)
     if member.gpus or member.layout.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, member.gpus))
     return env

@@ -24,6 +24,7 @@ from turnout.job import (
     State,
     from_uuid,
 )
+from turnout.job.state import LIVE
 from turnout.store import Store
 
 
@@ -139,12 +140,15 @@ class Jobs:
         return self._control.hub.closed
 
     def counts(self) -> dict[str, int]:
-        """How many live jobs there are in each state."""
-        return self._control.counts()
+        """How many live jobs there are in each state, also where there are none."""
+        return dict.fromkeys(LIVE, 0) | self._control.counts()
 
     def ends(self) -> dict[str, int]:
         """How many jobs ended since the service started, by reason."""
         return self._control.ends
+
+    def running(self) -> bool:
+        return self._control.running()
 
     def engines_ready(self) -> bool:
         return self._control.ready()

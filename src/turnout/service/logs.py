@@ -16,6 +16,8 @@ from turnout.service.lines import Stream
 
 _FOREVER = (1 << 63) - 1
 _BATCH = 2000
+_PAGE_BYTES = 4 << 20
+"""A page may end early, so that long lines do not fill the memory."""
 
 
 class Line(NamedTuple):
@@ -87,14 +89,15 @@ class Logs:
             for stream in (0, 1)
         ]
         lines: list[Line] = []
-        over = True
+        over, size = True, 0
         for line, key, line_end in heapq.merge(*streams, key=lambda found: found[0]):
             if line.at > end:
                 break
-            if len(lines) == limit:
+            if len(lines) == limit or size > _PAGE_BYTES:
                 over = False
                 break
             lines.append(line)
+            size += len(line.text)
             offsets[key] = line_end
         return LogPage(lines, _write_cursor(view.job.id, offsets), over)
 

@@ -24,14 +24,16 @@ class Buckets:
         self._records = directory / ".owners"
         self._owners: dict[str, str] = {}
 
-    def bind(self, source: str, place: InBucket, project: str) -> Path:
+    def bind(self, source: str, place: InBucket, project: str) -> tuple[Path, tuple[str, ...]]:
+        """The directory of all buckets, and the way down from there."""
         owner = self._owners.get(place.bucket) or self._claim(source, place.bucket, project)
         if owner not in (project, OPEN_PROJECT):
             raise Denied(
                 f"{source!r}: the bucket {place.bucket} belongs to another project; choose another name"
             )
-        with walk(self._directory, (place.bucket, *place.parts), source, make=self._owner):
-            return self._directory.joinpath(place.bucket, *place.parts)
+        parts = (place.bucket, *place.parts)
+        with walk(self._directory, parts, source, make=self._owner):
+            return self._directory, parts
 
     def _claim(self, source: str, bucket: str, project: str) -> str:
         record = self._records / bucket

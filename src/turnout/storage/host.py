@@ -20,8 +20,13 @@ class Root(NamedTuple):
 
 
 class Found(NamedTuple):
-    path: Path
+    root: Path
+    parts: tuple[str, ...]
     writable: bool
+
+    @property
+    def path(self) -> Path:
+        return self.root.joinpath(*self.parts)
 
 
 class HostPaths:
@@ -43,7 +48,7 @@ class HostPaths:
             own = _stat(self._data)
             if own and os.path.samestat(os.stat(here), own):  # by another way: a bind mount
                 raise Invalid(f"{source!r} is Turnout's own data directory, which no job may see")
-        return Found(real, root.writable)
+        return Found(root.real, parts, root.writable)
 
     def _beneath(self, source: str, path: PurePosixPath) -> tuple[Root, tuple[str, ...]]:
         for root in self._roots:

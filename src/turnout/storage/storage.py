@@ -16,10 +16,20 @@ Blocked = Callable[[Path, int], Path | None]
 
 
 class Bound(NamedTuple):
-    """A directory of this machine, and whether it may only be read."""
+    """A directory of this machine, and whether it may only be read.
 
-    path: Path
+    Whoever opens it goes from `root` down the `parts` without following links: what lies there can be swapped for one
+    at any time. `path` is for people.
+    """
+
+    root: Path
+    """Nobody who runs jobs can move it or put a link in its place."""
+    parts: tuple[str, ...]
     read_only: bool
+
+    @property
+    def path(self) -> Path:
+        return self.root.joinpath(*self.parts)
 
 
 class Storage:
@@ -60,10 +70,10 @@ class Storage:
         """
         match parse(source):
             case InBucket() as place:
-                return Bound(self._buckets.bind(source, place, project), read_only)
+                return Bound(*self._buckets.bind(source, place, project), read_only)
             case OnHost(path):
                 found = self._host.find(source, path)
-                return Bound(found.path, read_only or not found.writable)
+                return Bound(found.root, found.parts, read_only or not found.writable)
             case Elsewhere(scheme):
                 raise Unsupported(
                     f"{source!r}: {scheme}:// is not mounted here; file:// can name where it is mounted"

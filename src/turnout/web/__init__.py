@@ -1,6 +1,7 @@
 """What a browser and a monitoring system see, and the gate of `--no-auth`."""
 
 from turnout.web.peers import LocalPeersOnly
+from turnout.web.protocol import LimitedProtocol
 from turnout.web.status import page, routes
 
-__all__ = ["LocalPeersOnly", "page", "routes"]
+__all__ = ["LimitedProtocol", "LocalPeersOnly", "page", "routes"]

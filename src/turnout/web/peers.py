@@ -38,8 +38,8 @@ def _refusal(scope: Scope) -> str:
 
 def _loopback(host: str) -> bool:
     """`127.0.0.1:8470`, `localhost`, `[::1]:80`, and `http://127.0.0.1:8470`, which tccli sends as its Host."""
-    name = urlsplit(host if "://" in host else f"//{host}").hostname or ""
     try:
+        name = urlsplit(host if "://" in host else f"//{host}").hostname or ""
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
         return False

@@ -8,7 +8,6 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from turnout import __version__
-from turnout.job.state import LIVE
 from turnout.service import Jobs
 
 _STARTED = time.time()
@@ -43,7 +42,6 @@ def _host(request: Request) -> str:
 
 
 def _metrics(jobs: Jobs) -> str:
-    counts = dict.fromkeys(LIVE, 0) | jobs.counts()
     lines = [
         "# HELP turnout_info The version that runs.",
         "# TYPE turnout_info gauge",
@@ -56,7 +54,7 @@ def _metrics(jobs: Jobs) -> str:
         f"turnout_engines_ready {int(jobs.engines_ready())}",
         "# HELP turnout_jobs Jobs that have not ended, by state.",
         "# TYPE turnout_jobs gauge",
-        *(f'turnout_jobs{{state="{state}"}} {count}' for state, count in sorted(counts.items())),
+        *(f'turnout_jobs{{state="{state}"}} {count}' for state, count in sorted(jobs.counts().items())),
         "# HELP turnout_jobs_ended_total Jobs that ended since the service started, by reason.",
         "# TYPE turnout_jobs_ended_total counter",
         *(

@@ -160,6 +160,13 @@ def test_too_many_replicas(field: str):
 # Runtimes
 
 
+def test_an_unknown_runtime_is_told_how_to_declare_it():
+    assert "in the settings as [runtimes.torch-2]." in refused("RuntimeVersion", RuntimeVersion="torch-2")
+    message = refused("RuntimeVersion", RuntimeVersion="tia-1.9.0")
+    assert "did you mean" in message
+    assert '[runtimes."tia-1.9.0"]' in message
+
+
 def test_cos_is_for_tia_runtimes():
     message = refused("PackageDir", RuntimeVersion="tf-1.7.0", PackageDir=[COS])
     assert "tia-1.7.0" in message

@@ -1,8 +1,9 @@
 """The calls: whoami, clusters, a job, explain, wait (long poll), logs (server-sent events)."""
 
+import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
 import msgspec
 from starlette.requests import Request
@@ -86,7 +87,7 @@ class _Calls:
             raise errors.Invalid("for must be started or ended", field="for")
         seconds = _seconds(request.query_params.get("timeout", "50"))
         view = await self._find(request, caller)
-        return _job(await self._jobs.wait(caller, view.job.id, until, seconds))
+        return _job(await _while_connected(request, self._jobs.wait(caller, view.job.id, until, seconds)))
 
     async def logs(self, request: Request, caller: Caller) -> Response:
         view = await self._find(request, caller)
@@ -135,6 +136,25 @@ def _caller(request: Request, keys: Keys, no_auth: bool) -> Caller:
         )
     key = check_token(keys, token.strip(), time.time())
     return Caller(key.id, key.project, key.root)
+
+
+async def _while_connected(request: Request, answer: Coroutine[None, None, JobView]) -> JobView:
+    """Who has gone does not need an answer, and shall not be remembered until it would have come."""
+    waiting = asyncio.create_task(answer)
+    gone = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise errors.TimedOut("the client has gone")
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _seconds(text: str) -> float:

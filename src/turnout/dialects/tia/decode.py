@@ -17,6 +17,9 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _WRONG = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
 
+_SHOWN = 100
+"""So much of a wrong name is looked at and told."""
+
 
 def json_decoder(kind: type[Request]) -> Callable[[bytes], Request]:
     """For the body of a v3 POST; an empty body has no parameters."""
@@ -45,8 +48,9 @@ def from_pairs(pairs: Iterable[tuple[str, str]], kind: type[Request]) -> Request
 def explain(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> Invalid:
     text = str(error)
     if match := _UNKNOWN.fullmatch(text):
-        close = difflib.get_close_matches(match[1], _names(kind), 1, cutoff=0.5)
-        return unknown(match[1], f"; did you mean {close[0]}?" if close else "")
+        name = match[1][:_SHOWN]
+        close = difflib.get_close_matches(name, _names(kind), 1, cutoff=0.5)
+        return unknown(name, f"; did you mean {close[0]}?" if close else "")
     if match := _MISSING.fullmatch(text):
         return missing(match[1])
     if match := _WRONG.fullmatch(text):

@@ -79,6 +79,8 @@ def code_of(error: TurnoutError, action: str) -> str:
     if error.code in allowed:
         return error.code
     mapped = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
+    if not action:
+        return mapped[0]
     return next((code for code in mapped if code in allowed), INTERNAL)
 
 

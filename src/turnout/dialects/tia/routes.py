@@ -3,6 +3,7 @@
 Spoken to ASGI directly: every call comes through here, and a request object would cost as much as all the rest.
 """
 
+import asyncio
 import itertools
 import logging
 import time
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from turnout.access import Keys
 from turnout.config import Settings
@@ -29,6 +30,7 @@ VERSION = "2018-02-26"
 GET_LIMIT = 32 << 10
 FORM_LIMIT = 1 << 20
 JSON_LIMIT = 10 << 20
+BODY_SECONDS = 60
 
 NOT_BUILT = frozenset({"CreateModel", "DescribeModel", "ListModels", "DeleteModel", "InstallAgent"})
 
@@ -107,7 +109,8 @@ class Endpoint:
         """None when the client went away in the middle of its request."""
         action = ""
         try:
-            call = await _read(scope, headers, receive)
+            known = self._no_auth or sign.names_a_key(self._keys.find, headers)
+            call = await _read(scope, headers, receive, JSON_LIMIT if known else FORM_LIMIT)
             if call is None:
                 return None
             caller = self._caller(call)
@@ -153,7 +156,7 @@ def _is_browser(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     )
 
 
-async def _read(scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> _Call | None:
+async def _read(scope: Scope, headers: dict[bytes, bytes], receive: Receive, json_limit: int) -> _Call | None:
     method, query = scope["method"], scope["query_string"]
     if method == "GET":
         if len(query) > GET_LIMIT:
@@ -168,7 +171,7 @@ async def _read(scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> 
             code=errors.BAD_REQUEST,
         )
     if kind == b"application/json":
-        body = await _body(headers, receive, JSON_LIMIT)
+        body = await _body(headers, receive, json_limit)
         return None if body is None else _Call(method, query, headers, body, None)
     body = await _body(headers, receive, FORM_LIMIT)
     return None if body is None else _Call(method, query, headers, body, flat.pairs(body))
@@ -182,6 +185,14 @@ async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> by
     message = await receive()
     if not message.get("more_body"):
         return None if message["type"] == "http.disconnect" else message.get("body", b"")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _rest(message, receive, limit)
+    except TimeoutError:
+        raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.", code=errors.BAD_REQUEST) from None
+
+
+async def _rest(message: Message, receive: Receive, limit: int) -> bytes | None:
     parts = [message["body"]]
     size = len(parts[0])
     while message.get("more_body"):

@@ -73,6 +73,12 @@ def verify_v3(find: Find, method: str, query: bytes, headers: Headers, body: byt
     raise _mismatch()
 
 
+def names_a_key(find: Find, headers: Headers) -> bool:
+    """Whether the head of a v3 request names a key that there is: worth reading a large body for."""
+    match = _AUTHORIZATION.fullmatch(headers.get(b"authorization", b"").decode("latin-1").strip())
+    return match is not None and find(match[1]) is not None
+
+
 def verify_v1(find: Find, method: str, host: str, pairs: Pairs, now: float) -> Key:
     """The key that signed these parameters (decoded, bytes that are no UTF-8 as surrogates, Signature among them)."""
     given = dict(pairs)

@@ -133,6 +133,7 @@ def _runtime(name: str, settings: Mapping[str, config.Runtime]) -> Runtime:
         return Runtime(name, Family(cos=True), "")
     if runtime is None:
         known = [*catalogue.runtimes(), *settings]
+        name = name[:100]
         close = difflib.get_close_matches(name, known, 3)
         hint = (
             f"did you mean {', '.join(close)}?"

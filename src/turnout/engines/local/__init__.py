@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
@@ -39,11 +40,14 @@ _log = logging.getLogger(__name__)
 
 _PAUSE = 1.0
 _GONE = "gone_"
+_ATTEMPT = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 
 
 class BoundMount(Protocol):
     @property
-    def path(self) -> Path: ...
+    def root(self) -> Path: ...
+    @property
+    def parts(self) -> tuple[str, ...]: ...
     @property
     def read_only(self) -> bool: ...
 
@@ -196,10 +200,10 @@ class LocalEngine:
         try:
             for mount in launch.spec.mounts:
                 if mount.source in mounted:
-                    binds.append(Bind(str(mounted[mount.source]), mount.target, mount.read_only))
+                    binds.append(Bind(str(mounted[mount.source]), (), mount.target, mount.read_only))
                     continue
                 bound = self._storage.bind(mount.source, launch.project, mount.read_only)
-                binds.append(Bind(str(bound.path), mount.target, bound.read_only))
+                binds.append(Bind(str(bound.root), bound.parts, mount.target, bound.read_only))
         except TurnoutError as error:
             raise Refused(error.message) from error
         return binds
@@ -279,13 +283,13 @@ class LocalEngine:
             shutil.rmtree(gone, onerror=_open_up)
 
     def _stored(self) -> list[Attempt]:
-        # Names that begin with a dot are the keeper's spares.
-        names = {
-            name.partition("_")[0]
-            for name in os.listdir(self._paths.attempts)
-            if not name.startswith((".", _GONE))
-        }
-        return sorted(map(Attempt.parse, names))
+        """Names that are none of ours do no harm: without a sandbox a job can make any. The keeper's begin with a dot."""
+        found: set[Attempt] = set()
+        for name in os.listdir(self._paths.attempts):
+            text = name.partition("_")[0]
+            if _ATTEMPT.fullmatch(text):
+                found.add(Attempt.parse(text))
+        return sorted(found)
 
 
 def _open_up(remove: Callable[[str], None], path: str, _: object) -> None:

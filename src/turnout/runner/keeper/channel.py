@@ -22,9 +22,10 @@ class Channel:
         connection.setblocking(False)
         self.connection = connection
         self.fd = connection.fileno()
-        self._in = b""
+        self._in: list[bytes] = []
+        """The parts of a line whose end has not come."""
         self._out: list[str] = []
-        self._unsent = b""
+        self._unsent = bytearray()
 
     def receive(self, handle: Callable[[Message], None]) -> bool:
         """False when the other side is gone."""
@@ -36,9 +37,13 @@ class Channel:
             return False
         if not data:
             return False
-        *lines, self._in = (self._in + data).split(b"\n")
-        for line in lines:
-            handle(json.loads(line))
+        first, *others = data.split(b"\n")
+        self._in.append(first)
+        if others:
+            lines = [b"".join(self._in), *others[:-1]]
+            self._in = [others[-1]]
+            for line in lines:
+                handle(json.loads(line))
         return True
 
     def send(self, text: str) -> None:
@@ -57,7 +62,7 @@ class Channel:
             sent = self.connection.send(self._unsent)
         except BlockingIOError:
             sent = 0
-        self._unsent = self._unsent[sent:]
+        del self._unsent[:sent]
         if len(self._unsent) > _MOST:
             raise BrokenPipeError("the service does not read")
         return not self._unsent

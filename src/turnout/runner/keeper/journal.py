@@ -3,15 +3,22 @@
 A write is in the kernel's hands when it returns, so killing the keeper loses nothing. Losing power may; then the
 boot id differs, and nothing that had not ended can still be running.
 
+On a full disk lines wait here, in order, and `catch_up` tries again. What they tell goes to the service meanwhile, whose
+own store is the one that counts.
+
 Lines: {"boot": id} at each start of the keeper, {"claim": gang} before its first process is made,
 {"started": [attempt, name, pid, start time, at]}, {"stop": [attempt, names, cause, kill at]},
 {"ended": [attempt, name, at, cause, code, signal, message]}, {"tomb": attempt}, {"forgotten": attempt}.
 """
 
+import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
 from typing import Any
+
+from .say import Outage, say
 
 Line = dict[str, Any]
 
@@ -23,6 +30,12 @@ class Journal:
         self._path = os.path.join(directory, "journal")
         self._fd = self._open(self._path)
         self._lines = 0
+        self._waiting = bytearray()
+        self._outage = Outage("the journal cannot be written")
+
+    @property
+    def behind(self) -> bool:
+        return bool(self._waiting)
 
     def read(self) -> Iterator[Line]:
         """All lines so far. A torn last line (power was lost) is cut off, so that what follows stands alone."""
@@ -45,23 +58,48 @@ class Journal:
 
     def append_encoded(self, texts: list[str]) -> None:
         self._lines += len(texts)
-        data = ("\n".join(texts) + "\n").encode() if texts else b""
-        # A short write happens on a full disk only; the rest is tried again so that no line is torn for ever.
-        while data:
-            data = data[os.write(self._fd, data) :]
+        if texts:
+            self._waiting += ("\n".join(texts) + "\n").encode()
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """A write that fell short goes on where it ended, so that no line is torn for ever."""
+        try:
+            while self._waiting:
+                del self._waiting[: os.write(self._fd, self._waiting)]
+        except OSError as error:
+            self._outage.failed(error)
+            return
+        self._outage.over()
 
     def worth_compacting(self, needed: int) -> bool:
         """Most of it tells of what was forgotten; `needed` lines would do."""
         return self._lines > 2000 and self._lines > 4 * needed
 
     def rewrite(self, lines: list[Line]) -> None:
+        """`lines` are all that is needed, those that wait among them. Where there is no room the old ones stay."""
         fresh = self._path + ".new"
-        if os.path.exists(fresh):
-            os.unlink(fresh)
-        old, self._fd, self._lines = self._fd, self._open(fresh), 0
-        self.append(*lines)
-        os.rename(fresh, self._path)
-        os.close(old)
+        data = "".join(encode(line) + "\n" for line in lines).encode()
+        fd = -1
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh)
+            fd = self._open(fresh)
+            if os.write(fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.rename(fresh, self._path)
+        except OSError as error:
+            say(f"the journal cannot be made shorter: {error}")
+            # Not with every line from now on: after as many more as have gathered.
+            self._lines = 0
+            if fd >= 0:
+                os.close(fd)
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            return
+        os.close(self._fd)
+        self._fd, self._lines = fd, len(lines)
+        self._waiting.clear()
 
     @staticmethod
     def _open(path: str) -> int:

@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+import traceback
 
 from . import processes
 from .cgroups import Slots
@@ -14,10 +15,12 @@ from .logs import Log, Outlets, Watcher
 from .loop import READ, WRITE, Loop
 from .point import point
 from .replica import NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica
+from .say import say
 from .spares import BOX, WORKSPACE, Spares
 from .spawn import NotStarted, Plan, prepare, spawn
 
 _LOOK_AGAIN = 0.001
+_TRY_AGAIN = 1.0
 _REMOVE = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@"; rm -rf -- "$@"; }'
 
 
@@ -46,6 +49,9 @@ class Keeper:
         self._watcher = Watcher()
         self._spares = Spares(attempts, sandbox)
         self._looking = 0
+        self._unmarked: list[Log] = []
+        """Of replicas that have ended, while the disk was full."""
+        self._trying_again = False
         self._followed: set[str] = set()
         self._endings = Endings(self.loop, self.finish)
 
@@ -58,13 +64,25 @@ class Keeper:
         while True:
             # The service that started us has knocked already; whoever comes after the last look finds nobody
             # and starts the next keeper.
-            if not self._channel and not self._endings.running:
+            if not self._channel and not self._endings.running and not self.journal.behind:
                 self._accept()
                 if not self._channel:
                     self._spares.close()
                     return
             self.loop.turn(self._spares.furnish)
             self._flush()
+            if (self.journal.behind or self._unmarked) and not self._trying_again:
+                self._trying_again = True
+                self.loop.later(_TRY_AGAIN, self._try_again)
+
+    def _try_again(self) -> None:
+        """What a full disk has kept us from."""
+        self._trying_again = False
+        self.journal.catch_up()
+        waiting, self._unmarked = self._unmarked, []
+        for log in waiting:
+            log.mark()
+            self._put_away(log)
 
     # What the service says.
 
@@ -88,6 +106,12 @@ class Keeper:
             self._hang_up()
 
     def _handle(self, message: Message) -> None:
+        try:
+            self._do(message)
+        except Exception:  # noqa: BLE001 what one message asks for must not take with it what others have
+            say(f"{str(message)[:200]}: {traceback.format_exc()}")
+
+    def _do(self, message: Message) -> None:
         match message["t"]:
             case "hello":
                 self._greet()
@@ -140,7 +164,7 @@ class Keeper:
             for line in known.lines[1:]:
                 self.send(line)
             return
-        plans: list[Plan] = message["replicas"]
+        plans: list[Plan] = [plan | {"shared": message["shared"]} for plan in message["replicas"]]
         claim = {
             "a": attempt,
             "note": message["note"],
@@ -212,7 +236,16 @@ class Keeper:
         if replica.sandboxed:
             outlets = replica.outlets = Outlets(f"{replica.directory}/{BOX}/out", replica.log)
             for number, fd in enumerate(outlets.fds):
-                self.loop.on(fd, lambda number=number: outlets.pour(number))
+                self.loop.on(fd, lambda number=number: self._pour(replica, outlets, number))
+
+    def _pour(self, replica: Replica, outlets: Outlets, number: int) -> None:
+        """On a full disk the pipe is left alone for a while: who writes into it waits."""
+        if replica.outlets is not outlets:
+            return
+        poured = outlets.pour(number)
+        self.loop.change(outlets.fds[number], READ if poured else 0)
+        if not poured:
+            self.loop.later(_TRY_AGAIN, lambda: self._pour(replica, outlets, number))
 
     def _wrote(self, replica: Replica) -> None:
         replica.watch = -1
@@ -252,8 +285,14 @@ class Keeper:
             replica.outlets = None
         if replica.log:
             self._look(replica)
-            replica.log.close()
+            self._put_away(replica.log)
             replica.log = None
+
+    def _put_away(self, log: Log) -> None:
+        if log.behind:
+            self._unmarked.append(log)
+        else:
+            log.close()
 
     # Stopping and ending.
 

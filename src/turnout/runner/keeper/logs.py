@@ -7,10 +7,14 @@ pause costs one look in a while and not one for each write.
 
 import contextlib
 import ctypes
+import errno
 import os
 import struct
 import time
 from collections.abc import Callable
+
+from .say import Outage
+from .spares import PIPES, make_pipes
 
 MARK = struct.Struct("<QQQ")
 """Time in ns, size of stdout, size of stderr."""
@@ -22,6 +26,8 @@ _HEAD = 1 << 20
 _IN_MODIFY, _IN_ONESHOT, _IN_ONLYDIR = 0x2, 0x80000000, 0x01000000
 _IN_CLOEXEC, _IN_NONBLOCK = 0o2000000, 0o4000
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+FULL = Outage("logs cannot be written")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -72,19 +78,41 @@ class Outlets:
 
     def __init__(self, directory: str, log: "Log") -> None:
         self._streams = log.streams
+        self._held = [b"", b""]
+        make_pipes(directory)
         # Open for writing too: without a writer a pipe would always be ready to tell of its end.
         flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
-        self.fds = tuple(os.open(f"{directory}/{name}", flags) for name in ("stdout", "stderr"))
+        opened: list[int] = []
+        try:
+            for name in PIPES:
+                opened.append(os.open(f"{directory}/{name}", flags))
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
+        self.fds = tuple(opened)
 
-    def pour(self, number: int) -> None:
-        """All that one holds at the moment."""
-        with contextlib.suppress(BlockingIOError):
-            # One turn takes no more than a pipe can hold: who writes without pause must not keep us here.
-            os.write(self._streams[number], os.read(self.fds[number], 1 << 20))
+    def pour(self, number: int) -> bool:
+        """All that one holds at the moment. False: the disk is full, and it is to be called again after a while."""
+        if not self._held[number]:
+            with contextlib.suppress(BlockingIOError):
+                # One turn takes no more than a pipe can hold: who writes without pause must not keep us here.
+                self._held[number] = os.read(self.fds[number], 1 << 20)
+        while self._held[number]:
+            try:
+                sent = os.write(self._streams[number], self._held[number])
+            except OSError as error:
+                FULL.failed(error)
+                return False
+            self._held[number] = self._held[number][sent:]
+            FULL.over()
+        return True
 
     def close(self) -> None:
         for number, fd in enumerate(self.fds):
-            self.pour(number)
+            # What was held before, then what is there since.
+            if self.pour(number):
+                self.pour(number)
             os.close(fd)
 
 
@@ -99,6 +127,8 @@ class Log:
             os.open(directory + "/stdout", flags, 0o640),
             os.open(directory + "/stderr", flags, 0o640),
         )
+        self.behind = False
+        """The disk was full when the last mark was to be written: `mark` is to be called again."""
         self._marks = -1
         self._at = 0
         self._sizes = (0, 0)
@@ -112,12 +142,12 @@ class Log:
         out = max(os.fstat(self.streams[0]).st_size, self._sizes[0])
         err = max(os.fstat(self.streams[1]).st_size, self._sizes[1])
         if (out, err) == self._sizes:
+            self.behind = False
             return False
-        if self._marks < 0:
-            self._open_marks()
-        self._at = max(time.time_ns(), self._at + APART)
-        self._sizes = (out, err)
-        os.write(self._marks, MARK.pack(self._at, out, err))
+        at = max(time.time_ns(), self._at + APART)
+        self.behind = not self._write_mark(MARK.pack(at, out, err))
+        if not self.behind:
+            self._at, self._sizes = at, (out, err)
         return True
 
     def trim(self) -> bool:
@@ -136,6 +166,20 @@ class Log:
         for fd in (*self.streams, self._marks):
             if fd >= 0:
                 os.close(fd)
+
+    def _write_mark(self, mark: bytes) -> bool:
+        try:
+            if self._marks < 0:
+                self._open_marks()
+            wrote = os.write(self._marks, mark)
+            if wrote != len(mark):
+                os.ftruncate(self._marks, os.fstat(self._marks).st_size - wrote)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            FULL.failed(error)
+            return False
+        FULL.over()
+        return True
 
     def _resume(self) -> None:
         """After a restart of the keeper: go on where the index ends."""

@@ -2,67 +2,91 @@
 
 import os
 import time
+import traceback
 
 from . import processes
 from .journal import Line
 from .keep import Keeper
 from .replica import LOST, Gang, Replica
+from .say import say
 
 
 def recover(keeper: Keeper) -> None:
+    """Whatever is wrong with one replica is the end of that one only: a keeper that cannot start helps nobody."""
     now = processes.boot_id()
     _read(keeper)
     keeper.journal.append({"boot": now})
     unknown = [r for gang in keeper.gangs.values() for r in gang.replicas.values() if not r.ended]
-    marked: dict[str, list[int]] | None = None
+    # A look through the whole of /proc, so only if there is one of whom nothing else is known.
+    marked = processes.marked() if any(not replica.pid for replica in unknown) else {}
     for replica in unknown:
-        if replica.gang.boot != now:
-            keeper.end(replica, LOST, message=f"{replica.name} was lost when the machine restarted")
-            continue
-        if not replica.pid:
-            marked = processes.marked() if marked is None else marked
-            _find(keeper, replica, marked)
-        _take_over(keeper, replica)
+        try:
+            _recover(keeper, replica, now, marked)
+        except Exception as error:  # noqa: BLE001
+            say(f"{replica.key} cannot be taken over: {traceback.format_exc()}")
+            _give_up(keeper, replica, error)
 
 
 def _read(keeper: Keeper) -> None:
     boot = ""
     for line in keeper.journal.read():
-        match line:
-            case {"boot": str(boot)}:
-                pass
-            case {"claim": claim}:
-                gang = keeper.gangs[claim["a"]] = Gang(claim["a"], claim, keeper.attempts)
-                gang.boot = boot
-            case {"tomb": attempt}:
-                keeper.tombs.add(attempt)
-            case {"forgotten": attempt}:
-                keeper.gangs.pop(attempt, None)
-                keeper.tombs.discard(attempt)
-            case _:
-                _apply(keeper, line)
+        try:
+            if "boot" in line:
+                boot = str(line["boot"])
+            else:
+                _apply(keeper, line, boot)
+        except Exception as error:  # noqa: BLE001
+            say(f"a line of the journal makes no sense and is skipped: {str(line)[:200]}: {error!r}")
 
 
-def _apply(keeper: Keeper, line: Line) -> None:
-    """A line about a gang that was claimed before."""
-    ((kind, (attempt, *rest)),) = line.items()
-    gang = keeper.gangs.get(attempt)
-    if gang is None:
-        return
+def _apply(keeper: Keeper, line: Line, boot: str) -> None:
+    match line:
+        case {"claim": {"a": str(attempt), "note": dict(), "replicas": dict()} as claim}:
+            gang = keeper.gangs[attempt] = Gang(attempt, claim, keeper.attempts)
+            gang.boot = boot
+        case {"tomb": str(attempt)}:
+            keeper.tombs.add(attempt)
+        case {"forgotten": str(attempt)}:
+            keeper.gangs.pop(attempt, None)
+            keeper.tombs.discard(attempt)
+        case (
+            {"started": [attempt, *_]}
+            | {"stop": [attempt, *_]}
+            | {"ended": [attempt, *_]}
+            | {"trimmed": [attempt, *_]}
+        ):
+            if attempt in keeper.gangs:
+                _apply_to(keeper.gangs[attempt], line)
+        case _:
+            raise ValueError("unknown")
+
+
+def _apply_to(gang: Gang, line: Line) -> None:
+    """A line about a gang that was claimed before. The service will be told it, so it must be as one of ours."""
+    match line:
+        case {"started": [_, name, int(pid), int(start), int(at), int(slot)]}:
+            replica = gang.replicas[name]
+            replica.pid, replica.start, replica.at, replica.slot_number = pid, start, at, slot
+        case {"stop": [_, [*names], str(cause), int(kill_at)]}:
+            for replica in [gang.replicas[name] for name in names]:
+                replica.kill_at = kill_at
+                replica.cause = replica.cause or cause
+        case {"ended": [_, name, int(), str(), _, _, str()]}:
+            gang.replicas[name].ended = True
+        case {"trimmed": [_, name, int(), str()]}:
+            gang.replicas[name].trimmed = True
+        case _:
+            raise ValueError("not as it should be")
     gang.lines.append(line)
-    if kind == "stop":
-        names, cause, kill_at = rest
-        for name in names:
-            gang.replicas[name].kill_at = kill_at
-            gang.replicas[name].cause = gang.replicas[name].cause or cause
+
+
+def _recover(keeper: Keeper, replica: Replica, boot: str, marked: dict[str, list[int]]) -> None:
+    if replica.gang.boot != boot:
+        keeper.end(replica, LOST, message=f"{replica.name} was lost when the machine restarted")
         return
-    replica = gang.replicas[rest[0]]
-    if kind == "started":
-        replica.pid, replica.start, replica.at, replica.slot_number = rest[1:]
-    elif kind == "ended":
-        replica.ended = True
-    elif kind == "trimmed":
-        replica.trimmed = True
+    if not replica.pid:
+        _find(keeper, replica, marked)
+    _take_over(keeper, replica)
 
 
 def _find(keeper: Keeper, replica: Replica, marked: dict[str, list[int]]) -> None:
@@ -77,7 +101,17 @@ def _find(keeper: Keeper, replica: Replica, marked: dict[str, list[int]]) -> Non
 
 def _take_over(keeper: Keeper, replica: Replica) -> None:
     if os.path.isdir(replica.directory):
-        keeper.open_log(replica)
+        try:
+            keeper.open_log(replica)
+        except OSError as error:
+            say(f"{replica.key} goes on without all of its logs: {error}")
     if keeper.slots and replica.slot_number >= 0:
         replica.slot = keeper.slots.retake(replica.slot_number)
     keeper.adopt(replica, processes.open_pidfd(replica.pid, replica.start) if replica.pid else None)
+
+
+def _give_up(keeper: Keeper, replica: Replica, error: Exception) -> None:
+    if replica.ended:
+        return
+    processes.end_trees(processes.marked().get(replica.key, []))
+    keeper.end(replica, LOST, message=f"{replica.name} could not be taken over by the next keeper: {error}")

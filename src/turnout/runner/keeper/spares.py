@@ -7,16 +7,20 @@ last minutes), so it is done while there is nothing else to do, and what is empt
 import contextlib
 import os
 import shutil
+import time
+
+from .say import Outage
 
 WORKSPACE = ("work", "tmp")
 """What the user's program may write into: it goes when the replica is forgotten, the logs stay."""
 BOX = "box"
 """What a sandbox needs: bubblewrap's `status`, and `out` with the pipes that are its /dev/stdout and /dev/stderr."""
 
-_PIPES = ("stdout", "stderr")
+PIPES = ("stdout", "stderr")
 _MODE = 0o755
 _READY = 8
 _EMPTY = 64
+_PAUSE = 1.0
 
 
 class Spares:
@@ -29,27 +33,34 @@ class Spares:
         self._empty: list[str] = []
         self._boxes: list[str] = []
         self._count = 0
+        self._outage = Outage(f"no directory can be made below {attempts}")
+        self._not_before = 0.0
         for name in os.listdir(attempts):
             if name.startswith("."):
                 shutil.rmtree(f"{attempts}/{name}", ignore_errors=True)
 
     def furnish(self) -> bool:
         """Makes one more, if there are too few. Called when there is nothing else to do."""
-        if len(self._ready) >= _READY:
+        if len(self._ready) >= _READY or (self._outage.on and time.monotonic() < self._not_before):
             return False
-        path = self._name()
-        self._make(path)
-        self._ready.append(path)
+        try:
+            self._ready.append(self._made())
+        except OSError as error:
+            self._outage.failed(error)
+            self._not_before = time.monotonic() + _PAUSE
+            return False
+        self._outage.over()
         return True
 
     def move_in(self, directory: str) -> None:
-        """`directory` is there afterwards, with an empty workspace and two empty logs."""
-        if self._ready:
-            with contextlib.suppress(OSError):
-                os.rename(self._ready[-1], directory)
-                self._ready.pop()
-                return
-        self._make(directory)
+        """`directory` is there afterwards, with an empty workspace and two empty logs. Raises OSError."""
+        if self._ready and _moved(self._ready.pop(), directory):
+            return
+        if not os.path.exists(directory):
+            # Whole or not at all: who takes over from a keeper that was killed finds no half of it.
+            os.rename(self._made(), directory)
+            return
+        self._fill(directory)
 
     def take_back(self, path: str) -> bool:
         """A directory of a workspace that is not needed any more; False if it is not as it was at first."""
@@ -65,7 +76,7 @@ class Spares:
         """Its status goes at once: whoever gets the box next must never be taken for the one before."""
         with contextlib.suppress(OSError):
             os.truncate(path + "/status", 0)
-            whole = len(os.listdir(path + "/out")) == len(_PIPES)
+            whole = len(os.listdir(path + "/out")) == len(PIPES)
             if not whole or not self._keep(path, self._boxes):
                 shutil.rmtree(path)
 
@@ -78,28 +89,50 @@ class Spares:
             return False
         name = self._name()
         os.rename(path, name)
-        pool.append(name)
+        if os.path.exists(os.path.dirname(path)):
+            pool.append(name)
+        else:
+            # The service was removing the whole and may have begun inside: it moves a directory away before that,
+            # so what came out of one that is still in its place is untouched.
+            shutil.rmtree(name, ignore_errors=True)
         return True
 
     def _name(self) -> str:
         self._count += 1
-        return f"{self._attempts}/.{self._count}"
+        return f"{self._attempts}/.{os.getpid()}-{self._count}"
 
-    def _make(self, directory: str) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, 0o750)
+    def _made(self) -> str:
+        """A new one, under a name of ours. Raises OSError, and leaves nothing behind then."""
+        path = self._name()
+        try:
+            self._fill(path)
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return path
+
+    def _fill(self, directory: str) -> None:
+        """Whatever is there already stays, whatever is missing is made."""
+        _mkdir(directory, 0o750)
         for name in WORKSPACE:
             if not self._empty or not _moved(self._empty.pop(), f"{directory}/{name}"):
                 _mkdir(f"{directory}/{name}")
-        box = f"{directory}/{BOX}"
-        if self._with_boxes and (not self._boxes or not _moved(self._boxes.pop(), box)):
-            for path in (box, box + "/out"):
-                _mkdir(path)
-            for name in _PIPES:
-                with contextlib.suppress(FileExistsError):
-                    os.mkfifo(f"{box}/out/{name}", 0o600)
-        for name in ("stdout", "stderr"):
+        if self._with_boxes:
+            box = f"{directory}/{BOX}"
+            if self._boxes:
+                _moved(self._boxes.pop(), box)
+            _mkdir(box)
+            make_pipes(box + "/out")
+        for name in PIPES:
             os.close(os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640))
+
+
+def make_pipes(out: str) -> None:
+    """Those that are missing. Raises OSError."""
+    _mkdir(out)
+    for name in PIPES:
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(f"{out}/{name}", 0o600)
 
 
 def _moved(path: str, to: str) -> bool:
@@ -110,6 +143,6 @@ def _moved(path: str, to: str) -> bool:
     return True
 
 
-def _mkdir(path: str) -> None:
+def _mkdir(path: str, mode: int = _MODE) -> None:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(path, _MODE)
+        os.mkdir(path, mode)

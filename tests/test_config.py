@@ -1,0 +1,65 @@
+"""Settings that cannot be, told in words that the file's author knows; and the sample of the documentation."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from turnout import app, config
+from turnout.errors import Misconfigured
+
+OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[server]\nport = "x"', "[server] port must be a whole number, not text"),
+        ("[server]\nport = 99999", "[server] port must be from 0 to 65535, not 99999"),
+        ("[server]\nhost = true", "[server] host must be text, not true or false"),
+        ("server = 3", "[server] must be a table, not a whole number"),
+        ("no_auth = 3", "no_auth must be true or false, not a whole number"),
+        (
+            '[engines.local]\nsandbox = "bwrap"',
+            "[engines.local] sandbox must be auto, bubblewrap or none, not 'bwrap'",
+        ),
+        ('[engines.local]\ngpus = "many"', "[engines.local] gpus must be auto or a whole number, not 'many'"),
+        ("[engines.local]\ngpus = 1.5", "[engines.local] gpus must be auto or a whole number, not a number"),
+        ('[engines.local]\novercommit = "x"', "[engines.local] overcommit must be a number, not text"),
+        ('[storage]\nhost_paths = "x"', "[storage] host_paths must be a list, not text"),
+        ("[storage]\nhost_paths = [1]", "[storage] host_paths must be text, not a whole number"),
+        ("[runtimes.a]\npython = 3", "[runtimes.…] python must be text, not a whole number"),
+        ('[runtimes.a]\npyton = "x"', "[runtimes.…] has no setting pyton; did you mean python?"),
+        ('[runtimes.a]\nlead_task = "boss"', "[runtimes.…] lead_task must be chief or master, not 'boss'"),
+        ("[limits]\nlog_bytes = 1.5", "[limits] log_bytes must be a whole number, not a number"),
+        ("[sever]", "[top level] has no setting sever; did you mean server?"),
+    ],
+)
+def test_what_is_wrong_with_a_setting(tmp_path, text, complaint):
+    file = tmp_path / "turnout.toml"
+    file.write_text(text)
+    with pytest.raises(Misconfigured) as raised:
+        config.load(str(file))
+    assert raised.value.message.removeprefix(f"{file}: ") == complaint
+
+
+@pytest.mark.parametrize(
+    ("name", "heading"), [("torch-2", "[runtimes.torch-2]"), ("tia-1.7.0", '[runtimes."tia-1.7.0"]')]
+)
+def test_the_heading_of_a_runtime(name, heading):
+    assert config.runtime_table(name) == heading
+
+
+def test_a_runtime_that_does_not_exist(tmp_path):
+    file = tmp_path / "turnout.toml"
+    file.write_text('[server]\ndata = "/srv/data"\n[runtimes."tia-1.7.0"]\npython = "/nowhere/python"\n')
+    with pytest.raises(Misconfigured, match=r'\[runtimes."tia-1.7.0"\] python = .* does not exist'):
+        app.check(config.load(str(file)))
+
+
+def test_the_sample_of_the_documentation_can_be_pasted(tmp_path):
+    sample = re.search(r"```toml\n(.*?)```", OPERATIONS.read_text(), re.DOTALL)
+    assert sample
+    file = tmp_path / "turnout.toml"
+    file.write_text(sample[1])
+    app.check(config.load(str(file)))
