@@ -19,8 +19,9 @@ def command(directory: Path, program: Sequence[str]) -> list[str]:
     role = Role(name.role, Program(tuple(program)), leads=True)
     launch = Launch(Attempt(1, 1), "default", "tia", "bench", Spec((role,)))
     gang = (Peer(name, "bench-master-0", "127.64.0.1", (10_000, 10_001)),)
-    plan = plan_gang(launch, gang, {"": here.runtimes.get("")}, [], here.layout, paths).replicas[0]
-    hosts = _furnish(paths.replica(launch.attempt, name), plan.hosts)
+    whole = plan_gang(launch, gang, {"": here.runtimes.get("")}, [], here.layout, paths)
+    plan = whole.replicas[0]
+    hosts = _furnish(paths.replica(launch.attempt, name), whole.shared.hosts)
     if here.account.other:
         _give(paths.attempts, here.account.uid, here.account.gid)
     variables = [word for pair in plan.env.items() for word in ("--setenv", *pair)]

@@ -3,7 +3,7 @@
 import json
 
 from turnout.job import Attempt, Gang, Launch, Peer, Program, ReplicaName, Role, Spec
-from turnout.job.topology import variables
+from turnout.job.topology import maps, tasks, variables
 
 COMMAND = Program(("true",))
 
@@ -17,13 +17,19 @@ def gang_of(*roles: Role) -> tuple[Launch, Gang]:
     return launch, tuple(peers)
 
 
+def everything(launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
+    common = maps(launch, gang)
+    own = {name: common[name] + task for name, task in tasks(launch, gang[rank]).items()}
+    return variables(gang, rank) | own
+
+
 def test_a_master_a_ps_and_two_workers():
     launch, gang = gang_of(
         Role("master", COMMAND, leads=True, task_type="chief"),
         Role("ps", COMMAND),
         Role("worker", COMMAND, replicas=2),
     )
-    told = variables(launch, gang, 3)
+    told = everything(launch, gang, 3)
     assert json.loads(told["TF_CONFIG"]) == {
         "cluster": {
             "chief": ["127.64.0.1:10000"],
@@ -41,14 +47,14 @@ def test_a_master_a_ps_and_two_workers():
 
 
 def test_the_lead_is_rank_0_wherever_it_stands():
-    launch, gang = gang_of(Role("worker", COMMAND, replicas=2), Role("master", COMMAND, leads=True))
+    _, gang = gang_of(Role("worker", COMMAND, replicas=2), Role("master", COMMAND, leads=True))
     assert gang[0].name == ReplicaName("master", 0)
-    assert variables(launch, gang, 0)["RANK"] == "0"
-    assert variables(launch, gang, 2)["MASTER_ADDR"] == gang[0].address
+    assert variables(gang, 0)["RANK"] == "0"
+    assert variables(gang, 2)["MASTER_ADDR"] == gang[0].address
 
 
 def test_one_alone_is_a_gang_too():
     launch, gang = gang_of(Role("master", COMMAND, leads=True, task_type="chief"))
-    told = variables(launch, gang, 0)
+    told = everything(launch, gang, 0)
     assert json.loads(told["TF_CONFIG"])["cluster"] == {"chief": ["127.64.0.1:10000"]}
     assert (told["RANK"], told["WORLD_SIZE"]) == ("0", "1")

@@ -1,7 +1,9 @@
 """The keeper's parts, each by itself."""
 
+import contextlib
 import itertools
 import os
+import socket
 import struct
 import subprocess
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from turnout.runner.keeper import cgroups, processes
+from turnout.runner.keeper.channel import Channel
 from turnout.runner.keeper.clone import clone_into
 from turnout.runner.keeper.journal import Journal
 from turnout.runner.keeper.logs import Log
@@ -114,6 +117,59 @@ def test_spares_of_an_earlier_keeper_go(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_the_service_is_removing_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The kernel has found the box for us already when the service moves all of it away and begins inside."""
+    spares = Spares(str(tmp_path), boxes=True)
+    home, gone = tmp_path / "1.1_master-0", tmp_path / "gone_1.1_master-0"
+    spares.move_in(str(home))
+    (home / "box" / "status").touch()
+    rename = os.rename
+
+    def overtaken(source: str, target: str) -> None:
+        rename(home, gone)
+        rename(source.replace(str(home), str(gone)), target)
+        next(tmp_path.glob(".*/out/stdout")).unlink()
+
+    monkeypatch.setattr(os, "rename", overtaken)
+    spares.take_back_box(f"{home}/box")
+    monkeypatch.undo()
+    assert not list(tmp_path.glob(".*/out"))
+    spares.move_in(str(tmp_path / "2.1_master-0"))
+    assert len(list((tmp_path / "2.1_master-0/box/out").iterdir())) == 2
+
+
+def test_a_directory_is_in_its_place_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    spares = Spares(str(tmp_path), boxes=True)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkfifo", killed)
+    with pytest.raises(KeyboardInterrupt):
+        spares.move_in(str(tmp_path / "1.1_master-0"))
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+
+
+# The channel.
+
+
+def test_a_long_message_comes_in_parts():
+    here, there = socket.socketpair()
+    channel, heard = Channel(there), []
+    text = b'{"t":"' + b"x" * 3_000_000 + b'"}\n{"t":"y"}\n{"t":'
+    with here:
+        here.setblocking(False)
+        while text:
+            with contextlib.suppress(BlockingIOError):
+                text = text[here.send(text) :]
+            assert channel.receive(heard.append)
+        here.sendall(b'"z"}\n')
+        while len(heard) < 3:
+            assert channel.receive(heard.append)
+    assert [len(message["t"]) for message in heard] == [3_000_000, 1, 1]
+    channel.close()
+
+
 # Processes.
 
 
@@ -159,6 +215,22 @@ def test_whole_trees_end():
     # Its descriptors are closed a moment before it counts as gone.
     while processes.alive(sleep):
         pass
+
+
+# Cgroups.
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_slot_that_was_limited_limits_nobody_after(tree: Path):
+    slots = cgroups.find("keeper-1", -1, -1, str(tree), str(tree / "own"))
+    assert slots
+    slot = slots.take({"cpu": 1, "memory": 1 << 30, "processes": 100})
+    assert slot
+    slots.give_back(slot)
+    assert slots.take({"cpu": 0, "memory": 0, "processes": 100}) is slot
+    assert slot.tracks_only
+    limit = tree / "user.slice" / f"turnout-{os.getuid()}" / "keeper-1-0" / "memory.max"
+    assert limit.read_text().startswith("max")
 
 
 # Cgroups of version 2, on a tree of plain files: no machine of ours has their controllers.
@@ -217,10 +289,10 @@ def test_version_2_limits(tree: Path):
 
 
 @pytest.mark.usefixtures("kernel")
-def test_version_2_reuses_slots_and_needs_none_without_limits(tree: Path):
+def test_version_2_reuses_slots_and_needs_none_for_a_sandbox_without_limits(tree: Path):
     slots = cgroups.find("keeper-1", -1, -1, str(tree), str(tree / "own"))
     assert slots
-    assert slots.take({"cpu": 0, "memory": 0, "processes": 100}) is None
+    assert slots.take({"cpu": 0, "memory": 0, "processes": 100, "sandbox": ["bwrap"]}) is None
     limited = {"cpu": 1, "memory": 0, "processes": 100}
     first, second = slots.take(limited), slots.take(limited)
     assert first
@@ -228,6 +300,21 @@ def test_version_2_reuses_slots_and_needs_none_without_limits(tree: Path):
     assert {first.number, second.number} == {0, 1}
     slots.give_back(first)
     assert slots.take(limited) is first
+
+
+@pytest.mark.usefixtures("kernel")
+def test_what_a_living_keeper_has_is_not_swept_away(tree: Path):
+    """Not even while its own cgroup is empty, because it is in a slot."""
+    slots = cgroups.find("keeper-1", -1, -1, str(tree), str(tree / "own"))
+    assert slots
+    assert slots.take({"cpu": 1, "memory": 0, "processes": 100})
+    place = tree / "user.slice" / f"turnout-{os.getuid()}"
+    (place / "keeper-0-keeper").mkdir()
+    for path in list(place.glob("*/*")):
+        path.unlink()
+    assert cgroups.find("keeper-2", -1, -1, str(tree), str(tree / "own"))
+    names = {path.name for path in place.iterdir() if path.is_dir()}
+    assert names == {"keeper-1-keeper", "keeper-1-0", "keeper-2-keeper"}
 
 
 def test_where_nothing_can_be_written_there_are_no_slots(tmp_path: Path):

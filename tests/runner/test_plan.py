@@ -1,5 +1,6 @@
 """A plan follows from the launch alone."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -54,7 +55,7 @@ def test_without_a_sandbox_everything_is_below_the_replicas_directory():
 
 
 def test_without_a_sandbox_paths_lead_to_the_real_directories():
-    binds = [Bind("/real/code", "/opt/code", False), Bind("/real/data", "/data", True)]
+    binds = [Bind("/real", ("code",), "/opt/code", False), Bind("/real/data", (), "/data", True)]
     made = plan(
         "/opt/code/run",
         "/data/x",
@@ -67,15 +68,18 @@ def test_without_a_sandbox_paths_lead_to_the_real_directories():
     )
     assert made.argv == ["/real/code/run", "/real/data/x", "--in=/real/data", "--to", "/database", "a=/data"]
     assert made.cwd == made.env["TURNOUT_MOUNT_0"] == "/real/code"
+    assert made.cwd_mount == 0
     assert made.env["D"] == "/real/data"
     assert made.dirs == ["tmp/root", "tmp/root/opt"]
     assert made.links == {"tmp/root/data": "/real/data", "tmp/root/opt/code": "/real/code"}
 
 
 def test_a_wanted_working_directory():
-    binds = [Bind("/real/code", "/opt/code", False)]
-    assert plan("true", binds=binds, working_dir="/opt/code/sub").cwd == "/real/code/sub"
+    binds = [Bind("/real/code", (), "/opt/code", False)]
+    made = plan("true", binds=binds, working_dir="/opt/code/sub")
+    assert (made.cwd, made.cwd_mount) == ("/real/code/sub", 0)
     made = plan("true", binds=binds, working_dir="/else/where")
+    assert made.cwd_mount is None
     assert made.cwd == f"{HOME}/tmp/root/else/where"
     assert made.dirs == ["tmp/root", "tmp/root/opt", "tmp/root/else", "tmp/root/else/where"]
     boxed = plan("true", binds=binds, working_dir="/else/where", layout=BOXED)
@@ -83,16 +87,19 @@ def test_a_wanted_working_directory():
 
 
 def test_in_the_sandbox_mounts_are_at_their_targets():
-    binds = [Bind("/real/deep", "/data/a/b", False), Bind("/real/data", "/data", True)]
-    made = plan("python3", "/data/a/b/train.py", layout=BOXED, binds=binds)
-    assert made.argv == ["/opt/py/bin/python3", "/data/a/b/train.py"]
+    binds = [Bind("/real", ("deep", "er"), "/a/b", False), Bind("/real/data", (), "/data", True)]
+    whole = gang_plan("python3", "/a/b/train.py", layout=BOXED, binds=binds)
+    made = whole.replicas[0]
+    assert made.argv == ["/opt/py/bin/python3", "/a/b/train.py"]
+    assert whole.shared.mounts == [("/real", ("deep", "er")), ("/real/data", ())]
+    assert whole.shared.stage == "/data-dir/keeper/stage"
     assert made.sandbox[:2] == ["bwrap", "--unshare-pid"]
-    assert after("--bind", made.sandbox)[-1] == ("/real/deep", "/data/a/b")
-    assert ("/real/data", "/data") in after("--ro-bind", made.sandbox)
+    assert after("--bind", made.sandbox)[-1] == ("/data-dir/keeper/stage/0", "/a/b")
+    assert ("/data-dir/keeper/stage/1", "/data") in after("--ro-bind", made.sandbox)
     assert ("/opt/py", "/opt/py") in after("--ro-bind", made.sandbox)
-    assert after("--chdir", made.sandbox)[0][0] == "/data/a/b"
+    assert after("--chdir", made.sandbox)[0][0] == "/a/b"
     assert made.env["TURNOUT_ROOT"] == ""
-    assert "127.64.0.1 cpu-job-master-0\n" in made.hosts
+    assert "127.64.0.1 cpu-job-master-0\n" in whole.shared.hosts
 
 
 def test_only_its_own_gpus_are_seen():
@@ -123,7 +130,33 @@ def test_a_command_line_that_is_too_long_for_bubblewrap_goes_another_way():
 )
 def test_targets_that_cannot_be(target: str):
     with pytest.raises(Impossible, match="mount target"):
-        plan("true", binds=[Bind("/real", target, False)])
+        plan("true", binds=[Bind("/real", (), target, False)])
+
+
+@pytest.mark.parametrize(("first", "second"), [("/b", "/b/x/evil"), ("/b/x", "/b/")])
+def test_one_mount_within_another_cannot_be(first: str, second: str):
+    with pytest.raises(Impossible, match="lies within"):
+        plan("true", binds=[Bind("/real", (), first, False), Bind("/real", (), second, False)])
+
+
+def test_a_big_gang_is_told_of_itself_once():
+    roles = (
+        Role("master", Program(("true",)), leads=True, task_type="chief"),
+        Role("worker", Program(("true",)), 500, env={"CLUSTER_SPEC": "mine"}),
+    )
+    launch = Launch(Attempt(7, 1), "default", "tia", "big", Spec(roles))
+    gang = tuple(
+        Peer(name, f"big-{name}", "127.64.0.1", (10_000 + number, 1))
+        for number, (name, _) in enumerate(launch.replicas())
+    )
+    made = plan_gang(launch, gang, {"": RUNTIME}, [], BOXED, PATHS)
+    assert not {"TF_CONFIG", "CLUSTER_SPEC"} & made.replicas[0].env.keys()
+    last = made.replicas[-1]
+    told = json.loads(made.shared.maps["TF_CONFIG"] + last.tasks["TF_CONFIG"])
+    assert told["cluster"]["worker"][-1] == "127.64.0.1:10500"
+    assert told["task"] == {"type": "worker", "index": 499}
+    assert (last.env["CLUSTER_SPEC"], "CLUSTER_SPEC" in last.tasks) == ("mine", False)
+    assert len(msgspec.json.encode(last)) < 4000
 
 
 def test_nothing_to_run():

@@ -44,12 +44,13 @@ class TestBuckets:
     @pytest.mark.parametrize("scheme", ["cos", "obs", "gs", "s3"])
     def test_are_one_namespace_for_all_clouds(self, place: Place, scheme: str):
         bound = place.storage.bind(f"{scheme}://my-bucket/mnist/data", "default", read_only=False)
-        assert bound == (place.buckets / "my-bucket" / "mnist" / "data", False)
+        assert bound == (place.buckets, ("my-bucket", "mnist", "data"), False)
+        assert bound.path == place.buckets / "my-bucket" / "mnist" / "data"
         assert bound.path.is_dir()
 
     def test_can_be_bound_as_a_whole(self, place: Place):
         for source in ("cos://b", "cos://b/", "cos://b//."):
-            assert place.storage.bind(source, "default", True) == (place.buckets / "b", True)
+            assert place.storage.bind(source, "default", True) == (place.buckets, ("b",), True)
 
     def test_keep_what_is_in_them(self, place: Place):
         (place.storage.bind("cos://b/out", "p", False).path / "model").write_text("weights")
@@ -123,9 +124,9 @@ class TestHostDirectories:
         (place.readable / "mnist").mkdir()
         (place.writable / "out").mkdir()
         bind = place.storage.bind
-        assert bind(f"file://{place.readable}/mnist", "p", True) == (place.readable / "mnist", True)
-        assert bind(f"file://{place.writable}/out", "p", False) == (place.writable / "out", False)
-        assert bind(f"file://{place.writable}", "p", True) == (place.writable, True)
+        assert bind(f"file://{place.readable}/mnist", "p", True) == (place.readable, ("mnist",), True)
+        assert bind(f"file://{place.writable}/out", "p", False) == (place.writable, ("out",), False)
+        assert bind(f"file://{place.writable}", "p", True) == (place.writable, (), True)
 
     def test_are_read_only_unless_the_settings_say_otherwise(self, place: Place):
         assert place.storage.bind(f"file://{place.readable}", "p", read_only=False).read_only
@@ -173,7 +174,7 @@ class TestHostDirectories:
         (place.writable / "x").mkdir()
         storage = Storage(place.buckets, [(link, True)], place.data, None)
         for spelling in (link, place.writable):
-            assert storage.bind(f"file://{spelling}/x", "p", False) == (place.writable / "x", False)
+            assert storage.bind(f"file://{spelling}/x", "p", False) == (place.writable, ("x",), False)
 
     def test_never_hold_the_data_directory(self, place: Place):
         place.buckets.mkdir()

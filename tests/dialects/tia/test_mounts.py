@@ -88,6 +88,14 @@ def test_a_mount_point_can_be_taken_once():
         mounts.parse_all(["file:///a:/data", "file:///b:/data/"])
 
 
+@pytest.mark.parametrize(("first", "second"), [("/b", "/b/x/evil"), ("/b/x/evil", "/b"), ("/b/", "//b/./x")])
+def test_a_mount_point_is_not_inside_of_another(first: str, second: str):
+    with pytest.raises(Invalid, match=r"/b/x(/evil)? is inside /b,") as raised:
+        mounts.parse_all([f"file:///a:{first}", f"file:///c:{second}"])
+    assert raised.value.field == "PackageDir.1"
+    assert len(mounts.parse_all(["file:///a:/b", "file:///c:/bb", "file:///d:/c/b"])) == 3
+
+
 names = st.text(string.ascii_letters + string.digits + "._- üß", min_size=1, max_size=12)
 segments = names.filter(lambda name: name not in (".", ".."))
 paths = st.lists(segments, min_size=1, max_size=4).map("/".join)

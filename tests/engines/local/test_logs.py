@@ -3,25 +3,42 @@
 import asyncio
 import itertools
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.engines.local.yard import MASTER, Yard
-from turnout.job import Trimmed
+from turnout.job import Mount, Trimmed
 
 MIB = 1 << 20
 
 
-async def test_marks_tell_when_it_was_written(yard: Yard):
-    before = time.time_ns()
-    attempt = await yard.python(
-        "import time\nfor i in range(5): print(i); time.sleep(0.02)\nraise SystemExit('bad')"
-    )
+async def test_marks_tell_when_it_was_written(yard: Yard, place: Path):
+    """Between what was there before it was written and what came after it was seen."""
+    steps = place / "steps"
+    steps.mkdir()
+    program = """
+import os, time
+for i in range(5):
+    print(i)
+    while not os.path.exists(str(i)): time.sleep(0.005)
+raise SystemExit('bad')
+"""
+    moments = [time.time_ns()]
+    attempt = await yard.python(program, mounts=(Mount(f"file://{steps}", "/data"),))
+    log = yard.engine.log(attempt, MASTER)
+    for number in range(5):
+        async for _ in yard.engine.follow(attempt):
+            if any(mark.stdout == 2 * number + 2 for mark in log.marks()):
+                break
+        moments.append(time.time_ns())
+        (steps / str(number)).touch()
     await yard.ended(attempt)
-    marks = yard.engine.log(attempt, MASTER).marks()
-    assert before < marks[0].at
-    assert len(marks) >= 5
+    marks = log.marks()
     assert all(later.at - earlier.at >= 1_000_000 for earlier, later in itertools.pairwise(marks))
+    first = {mark.stdout: mark.at for mark in reversed(marks)}
+    for number, (before, after) in enumerate(itertools.pairwise(moments)):
+        assert before < first[2 * number + 2] <= after
     assert (marks[-1].stdout, marks[-1].stderr) == (10, 4)
     assert marks[-1].at <= time.time_ns()
 

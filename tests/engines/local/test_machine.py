@@ -194,7 +194,9 @@ def test_nfs_is_mounted_by_the_kernel(place: Path):
     found = mounts.mount("nfs://10.0.0.5/exports/my data")
     assert found.parent == place / "nfs"
     options = "rw,nosuid,nodev,soft,timeo=100"
-    assert ran == [["mount", "-t", "nfs", "-o", options, "10.0.0.5:/exports/my data", str(found)]]
+    assert ran == [["mount", "-t", "nfs", "-o", options, "--", "10.0.0.5:/exports/my data", str(found)]]
+    assert mounts.mount("nfs://10.0.0.5/exports/other") != found
+    assert mounts.mount("nfs://10.0.0.5/" + "long/" * 500).is_dir()
 
 
 def test_why_it_cannot_be_mounted_is_told(place: Path):
@@ -207,6 +209,15 @@ def test_why_it_cannot_be_mounted_is_told(place: Path):
         nfs.Mounts(place / "nfs", root=False).mount("nfs://10.0.0.5/x")
     with pytest.raises(Unsupported, match="CephFS is not supported"):
         broken.mount("cephfs://10.0.0.5/x")
+
+
+def test_a_missing_program_or_one_that_hangs_is_told(place: Path):
+    missing = nfs.Mounts(place / "nfs", lambda argv: nfs.run(["/no/such", *argv[1:]]), root=True)
+    with pytest.raises(Unsupported, match=r"cannot be mounted: .*No such file or directory: '/no/such'"):
+        missing.mount("nfs://10.0.0.5/x")
+    hanging = nfs.Mounts(place / "nfs", lambda argv: nfs.run(["sleep", "1000"], patience=0.01), root=True)
+    with pytest.raises(Unsupported, match=r"no answer within 0\.01 seconds"):
+        hanging.mount("nfs://10.0.0.5/x")
 
 
 async def test_a_job_whose_mount_cannot_be_is_refused(bare_yard: Yard):

@@ -3,6 +3,9 @@
 import asyncio
 import json
 import os
+import re
+import resource
+import shutil
 import signal
 from pathlib import Path
 
@@ -199,6 +202,82 @@ async def test_after_a_restart_of_the_machine_everything_is_lost(bare_yard: Yard
     assert (await yard.ended(ended.attempt)).code == 2
     os.kill(started.pid, signal.SIGKILL)
     assert (await yard.run("true")).code == 0
+
+
+@pytest.mark.parametrize("damage", ["a pipe", "the box", "a log", "everything"])
+async def test_a_directory_that_is_damaged_is_the_trouble_of_one_replica_only(
+    boxed_yard: Yard, go: Path, damage: str
+):
+    yard = boxed_yard
+    attempt = await waiting(yard, go)
+    other = await waiting(yard, go)
+    await yard.leave()
+    os.kill(yard.keeper, signal.SIGKILL)
+    directory = yard.paths.replica(attempt, MASTER)
+    if damage == "a pipe":
+        (directory / "box/out/stdout").unlink()
+    elif damage == "a log":
+        (directory / "stdout").unlink()
+        (directory / "stdout").mkdir()
+    else:
+        shutil.rmtree(directory / "box" if damage == "the box" else directory)
+    await yard.come_back()
+    await yard.started(attempt)
+    go.touch()
+    assert (await yard.ended(other)).code == 9
+    end = await yard.ended(attempt)
+    # Bubblewrap goes on writing into a file that has no name any more.
+    assert end.code == 9 if damage in ("a pipe", "a log") else end.cause == Cause.LOST
+    assert (await yard.run("true")).code == 0
+
+
+async def test_lines_of_the_journal_that_make_no_sense_are_skipped(yard: Yard, go: Path):
+    attempt = await waiting(yard, go)
+    await yard.leave()
+    os.kill(yard.keeper, signal.SIGKILL)
+    odd = ["[1,2]", "null", "7", '"boot"', "{}", '{"started":["nope"]}', '{"ended":5}', '{"claim":{"a":"9.1"}}',
+           f'{{"ended":["{attempt}","master-0"]}}', f'{{"started":["{attempt}","other-0",1,1,1,1]}}',
+           f'{{"stop":["{attempt}",["other-0"],"stopped",1]}}', '{"tomb":[]}', '{"new":["1.1"]}']  # fmt: skip
+    with (yard.paths.keeper / "journal").open("a") as journal:
+        journal.write("".join(line + "\n" for line in odd))
+    await yard.come_back()
+    await yard.started(attempt)
+    go.touch()
+    assert (await yard.ended(attempt)).code == 9
+    said = (yard.paths.keeper / "log").read_text()
+    assert said.count("makes no sense and is skipped") == len(odd)
+
+
+async def test_a_keeper_that_cannot_be_reached_is_named(
+    bare_yard: Yard, go: Path, caplog: pytest.LogCaptureFixture
+):
+    attempt = await waiting(bare_yard, go)
+    keeper = bare_yard.keeper
+    await bare_yard.leave()
+    (bare_yard.paths.keeper / "socket").unlink()
+    back = asyncio.create_task(bare_yard.come_back())
+    async with asyncio.timeout(20):
+        while f"process {keeper}" not in caplog.text:  # noqa: ASYNC110 nobody tells of it
+            await asyncio.sleep(0.02)
+    assert "does not listen" in caplog.text
+    go.touch()
+    await back
+    assert (await bare_yard.ended(attempt)).code == 9
+
+
+async def test_few_open_files_are_enough_to_start(bare_yard: Yard):
+    await bare_yard.leave()
+    await gone(bare_yard)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        await bare_yard.come_back()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    end = await bare_yard.run("sh", "-c", "ulimit -n")
+    assert bare_yard.out(end.attempt) == "256\n"
+    limits = Path(f"/proc/{bare_yard.keeper}/limits").read_text()
+    assert re.search(rf"Max open files +{hard} +{hard}", limits)
 
 
 async def test_many_running_many_kills(yard: Yard, go: Path):

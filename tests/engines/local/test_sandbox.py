@@ -8,7 +8,7 @@ from tests.engines.local.yard import MASTER, Yard
 from turnout.job import Mount
 
 ATTACK = """
-import json, os, signal, sys
+import ctypes, json, os, signal, sys
 
 def attempt(what):
     try:
@@ -19,6 +19,12 @@ def attempt(what):
 def read(path):
     with open(path, 'rb') as file:
         return bool(file.read(1))
+
+def uncover():
+    if os.fork():
+        return {0: True, 1: 'OSError'}[os.waitstatus_to_exitcode(os.wait()[1])]
+    libc = ctypes.CDLL(None, use_errno=True)
+    os._exit(1 if libc.unshare(0x10020000) or libc.umount2(b'/data', 2) else 0)
 
 def write(path):
     with open(path, 'ab') as file:
@@ -43,6 +49,10 @@ found = {
     'mount': os.system('mount -t tmpfs none /mnt 2>/dev/null') == 0,
     'processes': [pid for pid in os.listdir('/proc') if pid.isdigit()],
     'capabilities': [line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')],
+    'outside': [attempt(lambda: os.listdir(path)) for path in
+                ('/oldroot', '/newroot', '/proc/1/root/oldroot', '/proc/1/root/../newroot', '/data/../oldroot')],
+    'mounts': [line.split()[3:5] for line in open('/proc/self/mountinfo')],
+    'below a mount': attempt(uncover),
     'descriptors': sorted(os.listdir('/proc/self/fd')),
     'environment': sorted(os.environ),
 }
@@ -50,7 +60,7 @@ print(json.dumps(found))
 """
 
 
-async def test_the_attack(boxed_yard: Yard):
+async def test_the_attack(boxed_yard: Yard, place: Path):
     yard = boxed_yard
     for path in (yard.paths.root_key, yard.paths.database):
         path.write_text("secret")
@@ -58,7 +68,9 @@ async def test_the_attack(boxed_yard: Yard):
     other = await yard.run("sh", "-c", "echo secret > work.txt; echo secret")
     theirs = yard.paths.replica(other.attempt, MASTER) / "stdout"
     secrets = (yard.paths.root_key, yard.paths.database, yard.paths.keeper / "journal", theirs)
-    attempt = await yard.python(ATTACK, *map(str, secrets), str(yard.keeper))
+    (place / "own").mkdir()
+    mounts = (Mount(f"file://{place}/own", "/data"),)
+    attempt = await yard.python(ATTACK, *map(str, secrets), str(yard.keeper), mounts=mounts)
     end = await yard.ended(attempt)
     assert end.code == 0, yard.out(attempt, stream=1)
     found = json.loads(yard.out(attempt))
@@ -80,6 +92,12 @@ async def test_the_attack(boxed_yard: Yard):
     assert not found["mount"]
     assert len(found["processes"]) <= 3
     assert found["capabilities"] == ["0" * 16]
+    assert set(found["outside"]) == {"FileNotFoundError"}
+    assert found["below a mount"] == "OSError"
+    home = yard.paths.replica(attempt, MASTER)
+    own = {f"{home}/box/out", f"{home}/work", f"{home}/tmp"}
+    shown = {source for source, _ in found["mounts"] if source.startswith(str(yard.paths.data))}
+    assert shown == own | {source for source in shown if source.startswith(f"{yard.paths.runtimes}/")}
     assert found["descriptors"] == ["0", "1", "2", "3"]
     assert not [name for name in found["environment"] if name.startswith("TURNOUT_") and "KEY" in name]
 
@@ -116,14 +134,3 @@ async def test_names_of_users_and_hosts_are_known(boxed_yard: Yard):
     assert end.code == 0
     name = "turnout-job" if os.geteuid() == 0 else None
     assert name is None or boxed_yard.out(end.attempt).startswith(name)
-
-
-async def test_one_mount_may_lie_within_another(boxed_yard: Yard, place: Path):
-    for name in ("outer", "inner"):
-        (place / name).mkdir()
-        (place / name).chmod(0o777)
-        (place / name / "name").write_text(name)
-    mounts = (Mount(f"file://{place}/inner", "/data/deep/inner"), Mount(f"file://{place}/outer", "/data"))
-    end = await boxed_yard.run("cat", "/data/name", "/data/deep/inner/name", mounts=mounts)
-    assert boxed_yard.out(end.attempt) == "outerinner"
-    assert end.code == 0

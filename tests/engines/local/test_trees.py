@@ -1,5 +1,7 @@
 """Nothing that a program starts outlives it."""
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,24 @@ async def test_a_neighbours_daemon_is_let_be(bare_yard: Yard):
     await bare_yard.engine.stop(attempt, 5)
     await bare_yard.ended(attempt)
     assert not alive("2000.14")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make cgroups here")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_one_that_hides_from_everybody_ends_too(bare_yard: Yard, restarted: bool):
+    """No environment, no files, another session and parent, a neighbour that it may be of: its cgroup tells."""
+    neighbour = await bare_yard.start("sleep", "1000")
+    script = "(env -i setsid setsid sleep 2000.17 <&- >&- 2>&- &); echo ready; sleep 1000"
+    attempt = await bare_yard.start("sh", "-c", script)
+    await bare_yard.printed(attempt, "ready")
+    while not alive("sleep\0002000.17"):  # noqa: ASYNC110 nobody tells of it
+        await asyncio.sleep(0.01)
+    if restarted:
+        await bare_yard.kill_keeper()
+    await bare_yard.engine.stop(attempt, 5)
+    await bare_yard.ended(attempt)
+    assert not alive("sleep\0002000.17")
+    assert (await bare_yard.started(neighbour)).pid in alive("sleep\0001000")
 
 
 @pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])

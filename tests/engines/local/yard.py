@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from turnout import config
-from turnout.engines.local import LocalEngine
+from turnout.engines.local import LocalEngine, Storage
 from turnout.job import (
     Attempt,
     Ended,
@@ -32,7 +32,8 @@ PATIENCE = 30
 
 
 class Directory(NamedTuple):
-    path: Path
+    root: Path
+    parts: tuple[str, ...]
     read_only: bool
 
 
@@ -40,7 +41,7 @@ class Directories:
     """Storage that knows `file://` only, and lets everybody everywhere."""
 
     def bind(self, source: str, project: str, read_only: bool) -> Directory:
-        return Directory(Path(source.removeprefix("file://")), read_only)
+        return Directory(Path(source.removeprefix("file://")), (), read_only)
 
 
 class Yard:
@@ -49,6 +50,7 @@ class Yard:
         self.paths = Paths(place / "data")
         limits = {name: local.pop(name) for name in ("processes", "log_bytes") if name in local}
         runtimes = local.pop("runtimes", {})
+        self._storage: Storage = local.pop("storage", None) or Directories()
         self._flags: config.Table = {"engines": {"local": local}, "limits": limits, "runtimes": runtimes}
         self.sandbox: str = local["sandbox"]
         self.reports: list[Report] = []
@@ -56,7 +58,7 @@ class Yard:
         self._jobs = 0
 
     async def __aenter__(self) -> Self:
-        self.engine = LocalEngine(self.paths, config.load(flags=self._flags), Directories())
+        self.engine = LocalEngine(self.paths, config.load(flags=self._flags), self._storage)
         await self.engine.open()
         self._listener = asyncio.get_running_loop().create_task(self._listen())
         await self.wait(lambda report: isinstance(report, Synced))

@@ -41,10 +41,22 @@ def parse_all(entries: Sequence[str] | None) -> tuple[Mount, ...]:
             continue
         field = f"PackageDir.{index}"
         mount = parse(entry, field)
-        if any(mount.target == other.target for other in mounts):
-            raise Invalid(f"{field}: {mount.target} is already the mount point of another.", field=field)
+        for other in mounts:
+            _check_apart(mount.target, other.target, field)
         mounts.append(mount)
     return tuple(mounts)
+
+
+def _check_apart(target: str, other: str, field: str) -> None:
+    if target == other:
+        raise Invalid(f"{field}: {target} is already the mount point of another.", field=field)
+    # Links that jobs leave in the outer one would decide where the inner one goes.
+    if target.startswith(other + "/") or other.startswith(target + "/"):
+        inner, outer = max(target, other, key=len), min(target, other, key=len)
+        raise Invalid(
+            f"{field}: the mount point {inner} is inside {outer}, another mount point; put them side by side.",
+            field=field,
+        )
 
 
 def parse(entry: str, field: str = "PackageDir") -> Mount:

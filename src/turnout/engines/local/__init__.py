@@ -283,7 +283,7 @@ class LocalEngine:
             shutil.rmtree(gone, onerror=_open_up)
 
     def _stored(self) -> list[Attempt]:
-        """Names that are none of ours do no harm: without a sandbox a job can make any. The keeper's begin with a dot."""
+        """Without a sandbox a job can make names of any kind here; those of the keeper's spares begin with a dot."""
         found: set[Attempt] = set()
         for name in os.listdir(self._paths.attempts):
             text = name.partition("_")[0]

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import signal
 import socket
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,10 +25,12 @@ VERSION = 1
 
 _RUNNER = Path(__file__).parents[2] / "runner"
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.__main__ import main; main(sys.argv[2:])"
+_log = logging.getLogger(__name__)
 
-
-# Where the keeper finds what it inherits: far above anything that is open here, so that neither hides the other.
-_LOCK, _LISTENER = 1000, 1001
+_LOOK_AGAIN = 0.02
+_GOING = 1.0
+"""A keeper that is just going is gone by then."""
+_STREAMS = 3
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -74,8 +78,10 @@ class Link:
         self._child = 0
         self.keeper = 0
         self._decoder = msgspec.json.Decoder(Said)
-        self._in = b""
+        self._in: list[bytes] = []
+        """The parts of a line whose end has not come."""
         self._out = bytearray()
+        self._closed = False
 
     @property
     def connected(self) -> bool:
@@ -83,9 +89,10 @@ class Link:
 
     async def connect(self) -> None:
         """To the keeper that is there, or to a new one."""
+        self._closed = False
         connection = self._dial() or await asyncio.to_thread(self._start)
         connection.setblocking(False)
-        self._socket, self._in = connection, b""
+        self._socket, self._in = connection, []
         self._out.clear()
         asyncio.get_running_loop().add_reader(connection, self._receive)
         self._hello = asyncio.get_running_loop().create_future()
@@ -112,6 +119,7 @@ class Link:
         self._out += data
 
     def close(self) -> None:
+        self._closed = True
         if self._socket is not None:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._socket)
@@ -131,11 +139,11 @@ class Link:
 
     def _start(self) -> socket.socket:
         """The lock and the listening socket are made here and handed down: whoever holds the lock may be dialled."""
-        lock = os.open(self._paths.keeper / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = _above(os.open(self._paths.keeper / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         try:
-            # Waits for a keeper that is just going.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener:
+            self._wait_for(lock)
+            fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            with socket.socket(fileno=_above(fresh.detach())) as listener:
                 with self._short_path() as path:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
@@ -150,6 +158,28 @@ class Link:
             raise Unreachable(f"the keeper did not start; see {self._paths.keeper / 'log'}")
         return connection
 
+    def _wait_for(self, lock: int) -> None:
+        """For a keeper that is just going; or for one that cannot be reached, because somebody removed its socket."""
+        began, told = time.monotonic(), False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            if self._closed:
+                raise Unreachable("the service ends")
+            if not told and time.monotonic() - began > _GOING:
+                told = True
+                _log.warning(
+                    "waiting for the keeper that is there (process %s) to end: it holds %s but does not listen at %s, "
+                    "and no second one may begin before the jobs that it runs have ended",
+                    os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown",
+                    self._paths.keeper / "lock",
+                    self._paths.keeper / "socket",
+                )
+            time.sleep(_LOOK_AGAIN)
+
     def _spawn(self, lock: int, listener: int) -> None:
         if self._child:
             with contextlib.suppress(ChildProcessError):
@@ -157,7 +187,7 @@ class Link:
         uid, gid = (self._account.uid, self._account.gid) if self._account.other else (-1, -1)
         name = f"{zlib.crc32(os.fsencode(self._paths.data)):08x}"
         places = (str(_RUNNER), str(self._paths.keeper), str(self._paths.attempts))
-        argv = [sys.executable, "-I", "-S", "-c", _START, *places, str(_LOCK), str(_LISTENER)]
+        argv = [sys.executable, "-I", "-S", "-c", _START, *places, str(lock), str(listener)]
         # Only the first: those after it are there to show that nothing was lost.
         kill_at = chaos.kill_at if chaos.kill_at.startswith("keeper.") and not self._child else ""
         argv += [str(uid), str(gid), name, "sandbox" if self._sandbox else "none", kill_at]
@@ -166,8 +196,9 @@ class Link:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
-            (os.POSIX_SPAWN_DUP2, lock, _LOCK),
-            (os.POSIX_SPAWN_DUP2, listener, _LISTENER),
+            # To themselves: that is what makes a descriptor inherited by this child only.
+            (os.POSIX_SPAWN_DUP2, lock, lock),
+            (os.POSIX_SPAWN_DUP2, listener, listener),
         ]
         self._child = os.posix_spawn(
             sys.executable, argv, {}, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_RESET
@@ -194,9 +225,18 @@ class Link:
         if not data:
             self._drop()
             return
-        *lines, self._in = (self._in + data).split(b"\n")
+        first, *others = data.split(b"\n")
+        self._in.append(first)
+        if not others:
+            return
+        lines = [b"".join(self._in), *others[:-1]]
+        self._in = [others[-1]]
         for line in lines:
-            said = self._decoder.decode(line)
+            try:
+                said = self._decoder.decode(line)
+            except msgspec.DecodeError as error:
+                _log.error("the keeper said what makes no sense: %s: %.200r", error, line)
+                continue
             if said.hello and not self._greeted(said.hello):
                 return
             self._heard(said)
@@ -242,3 +282,12 @@ class Link:
             self._lost()
         else:
             self._answer(Unreachable(f"the keeper went away at once; see {self._paths.keeper / 'log'}"))
+
+
+def _above(fd: int) -> int:
+    """The same file at a number that is none of the standard streams'."""
+    if fd >= _STREAMS:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _STREAMS)
+    os.close(fd)
+    return moved

@@ -1,11 +1,11 @@
 """`nfs://server/directory`: mounted by the kernel, once for all replicas that name it, where the service is root."""
 
+import hashlib
 import os
 import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote
 
 from turnout.errors import Unsupported
 
@@ -14,9 +14,14 @@ _OPTIONS = "rw,nosuid,nodev,soft,timeo=100"
 Run = Callable[[list[str]], tuple[int, str]]
 
 
-def run(argv: list[str]) -> tuple[int, str]:
-    """The exit code and what it said on stderr."""
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+def run(argv: list[str], patience: float = 60) -> tuple[int, str]:
+    """The exit code and what it said on stderr; -1 if it had to be ended. Raises OSError."""
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=patience
+        )
+    except subprocess.TimeoutExpired:
+        return -1, f"there was no answer within {patience:g} seconds"
     return done.returncode, done.stderr.strip()
 
 
@@ -47,13 +52,17 @@ class Mounts:
         self.check(source)
         rest = source.partition("://")[2]
         server, _, directory = rest.partition("/")
-        place = self._directory / quote(rest, safe="")
-        with self._one_at_a_time:
-            if os.path.ismount(place):
-                return place
-            place.mkdir(mode=0o755, parents=True, exist_ok=True)
-            export = f"{server.removesuffix(':')}:/{directory}"
-            code, said = self._run(["mount", "-t", "nfs", "-o", _OPTIONS, export, str(place)])
+        export = f"{server.removesuffix(':')}:/{directory}"
+        # Not the name itself, which may be longer than a file's can be.
+        place = self._directory / hashlib.sha256(export.encode()).hexdigest()[:32]
+        try:
+            with self._one_at_a_time:
+                if os.path.ismount(place):
+                    return place
+                place.mkdir(mode=0o755, parents=True, exist_ok=True)
+                code, said = self._run(["mount", "-t", "nfs", "-o", _OPTIONS, "--", export, str(place)])
+        except OSError as error:
+            raise Unsupported(f"{source} cannot be mounted: {error}") from None
         if code:
             raise Unsupported(f"{source} cannot be mounted: {said or f'mount answered {code}'}")
         return place

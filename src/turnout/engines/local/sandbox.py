@@ -122,7 +122,11 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _try(command: tuple[str, ...], account: Account) -> str:
-    """Why it does not work; empty if it does. As the user that will run it."""
+    """Why it does not work; empty if it does. As the user that will run it, and as the keeper starts it."""
+    # Mounts are shown in namespaces that the keeper makes itself (see `runner.keeper.mounts`).
+    outer = shutil.which("unshare")
+    if outer:
+        command = (outer, "--user", "--map-current-user", "--mount", *command)
     become = {"user": account.uid, "group": account.gid, "extra_groups": []} if account.other else {}
     try:
         done = subprocess.run(

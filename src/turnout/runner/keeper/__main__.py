@@ -23,6 +23,7 @@ def main(argv: list[str]) -> None:
     for fd in (lock, listener):
         os.set_inheritable(fd, False)
     _close_all_but({0, 1, 2, lock, listener})
+    _tell_who(lock)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -40,6 +41,13 @@ def main(argv: list[str]) -> None:
     keeper.run()
     if slots:
         slots.close()
+
+
+def _tell_who(lock: int) -> None:
+    """Whoever has to wait for the lock can read whom it waits for."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
 
 def _close_all_but(known: set[int]) -> None:

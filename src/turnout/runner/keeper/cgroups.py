@@ -6,6 +6,7 @@ under version 2 the process is born in it.
 """
 
 import contextlib
+import fcntl
 import os
 import signal
 import sys
@@ -28,16 +29,27 @@ class Slot:
         """A descriptor of the cgroup for clone3; -1: the keeper has to be in it when it starts the process."""
         self._set: dict[str, str] = {}
         self._kills = 0
+        self.tracks_only = False
+        """It limits nothing but the number of processes: it is there so that none of them can get away."""
 
     def limit(self, plan: dict[str, Any]) -> None:
+        self.tracks_only = not plan["cpu"] and not plan["memory"]
         self.memory = max(plan["memory"], _LEAST_MEMORY) if plan["memory"] else 0
         for path, value in self._wanted(plan["cpu"], self.memory, plan["processes"]):
             self._write(path, value)
-        self._kills = self._count_kills()
+        if not self.tracks_only:
+            self._kills = self._count_kills()
+
+    def resume(self) -> None:
+        """One that an earlier keeper had limited: what was killed in it before is not known to be of this replica."""
+        try:
+            self._kills = self._count_kills()
+        except FileNotFoundError:
+            self.tracks_only = True
 
     def memory_kills(self) -> int:
         """How many processes the kernel killed because the replica needed more memory than it may have."""
-        return self._count_kills() - self._kills
+        return 0 if self.tracks_only else self._count_kills() - self._kills
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -81,25 +93,36 @@ class SlotV1(Slot):
     def __init__(self, number: int, base: dict[str, str], home: list[int]) -> None:
         super().__init__(number)
         self._at = {controller: f"{path}-{number}" for controller, path in base.items()}
-        for path in self._at.values():
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path)
-        self._tasks = [os.open(path + "/tasks", os.O_WRONLY | os.O_CLOEXEC) for path in self._at.values()]
         self._home = home
+        self._tasks: list[int] = [self._make("pids")]
+        """In the order of the controllers; those that limit are made when they are first wanted."""
         self._swap = self._at["memory"] + "/memory.memsw.limit_in_bytes"
+
+    def limit(self, plan: dict[str, Any]) -> None:
+        if len(self._tasks) == 1 and (plan["cpu"] or plan["memory"]):
+            self._tasks = [self._make("cpu"), self._make("memory"), *self._tasks]
+        super().limit(plan)
+
+    def _make(self, controller: str) -> int:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._at[controller])
+        return os.open(self._at[controller] + "/tasks", os.O_WRONLY | os.O_CLOEXEC)
 
     def remove(self) -> None:
         for path in self._at.values():
-            os.rmdir(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(path)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
+        # The one that counts processes is the last.
+        first = -1 if self.tracks_only else 0
         try:
-            for tasks in self._tasks:
+            for tasks in self._tasks[first:]:
                 os.write(tasks, b"0")
             yield
         finally:
-            for tasks in self._home:
+            for tasks in self._home[first:]:
                 os.write(tasks, b"0")
 
     @property
@@ -107,6 +130,8 @@ class SlotV1(Slot):
         return self._at["pids"] + "/pids.max"
 
     def _wanted(self, cpu: float, memory: int, processes: int) -> list[tuple[str, str]]:
+        if self.tracks_only:
+            return [(self._pids_max, str(processes or "max"))]
         quota = str(max(1000, int(cpu * _PERIOD))) if cpu else "-1"
         wanted = [
             (self._at["cpu"] + "/cpu.cfs_period_us", str(_PERIOD)),
@@ -188,14 +213,19 @@ class Slots:
         self._away = away or []
         self._free: list[Slot] = []
         self._used: set[int] = set()
+        self._next = 0
 
     def take(self, plan: dict[str, Any]) -> Slot | None:
-        """None for one without limits, and when the kernel refuses: rlimits have to do then."""
-        if not plan["cpu"] and not plan["memory"]:
+        """None for a sandbox without limits, and when the kernel refuses: rlimits have to do then.
+
+        A sandbox takes all its processes with it when it ends. Without one a daemon that has emptied its environment
+        and closed its files can be known by its cgroup only.
+        """
+        if "sandbox" in plan and not plan["cpu"] and not plan["memory"]:
             return None
         slot = self._free.pop() if self._free else None
         try:
-            slot = slot or self._make(min(set(range(len(self._used) + 1)) - self._used))
+            slot = slot or self._make(self._unused())
             slot.limit(plan)
         except OSError as error:
             print(f"no cgroup: {error}", file=sys.stderr)  # noqa: T201
@@ -207,6 +237,7 @@ class Slots:
         """The one that a replica is in which an earlier keeper started."""
         try:
             slot = self._make(number)
+            slot.resume()
         except OSError:
             return None
         self._used.add(number)
@@ -226,6 +257,12 @@ class Slots:
                 os.write(tasks, b"0")
             for path in self._base.values() if isinstance(self._base, dict) else ():
                 os.rmdir(path + "-keeper")
+
+    def _unused(self) -> int:
+        """Called when none is free, so what is below is used, but for gaps that an earlier keeper left: they stay."""
+        while self._next in self._used:
+            self._next += 1
+        return self._next
 
     def _make(self, number: int) -> Slot:
         return (
@@ -263,7 +300,7 @@ def _version_1(name: str, uid: int, gid: int, root: str, ours: dict[str, str]) -
         base[controller] = f"{place}/{name}"
         _delegate(place, uid, gid)
         _sweep(place)
-        _delegate(base[controller] + "-keeper", uid, gid)
+        _settle(base[controller] + "-keeper", uid, gid)
         home.append(os.open(base[controller] + "-keeper/tasks", os.O_WRONLY | os.O_CLOEXEC))
         away.append(os.open(above + "/tasks", os.O_WRONLY | os.O_CLOEXEC))
     for tasks in home:
@@ -284,7 +321,7 @@ def _version_2(name: str, uid: int, gid: int, root: str, ours: str) -> Slots:
                 write(f"{root}{above}/cgroup.subtree_control", enable)
             _delegate(place, uid, gid)
             _sweep(place)
-            _delegate(f"{place}/{name}-keeper", uid, gid)
+            _settle(f"{place}/{name}-keeper", uid, gid)
             write(f"{place}/{name}-keeper/cgroup.procs", "0")
             write(f"{place}/cgroup.subtree_control", enable)
             return Slots("cgroups v2", f"{place}/{name}")
@@ -294,15 +331,41 @@ def _version_2(name: str, uid: int, gid: int, root: str, ours: str) -> Slots:
 
 
 def _sweep(place: str) -> None:
-    """What keepers left that were killed: theirs is empty. What still runs in a slot keeps it."""
+    """What keepers left that were killed: nobody holds the lock of theirs. What still runs in a slot keeps it.
+
+    That a keeper's own is empty says nothing: it may be in a slot at this moment.
+    """
     for keeper in os.listdir(place):
-        with contextlib.suppress(OSError):
-            if not keeper.endswith("-keeper") or read(f"{place}/{keeper}/cgroup.procs"):
-                continue
+        if not keeper.endswith("-keeper"):
+            continue
+        with contextlib.suppress(OSError), _opened(f"{place}/{keeper}") as fd:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for name in os.listdir(place):
                 if name.startswith(keeper.removesuffix("keeper")):
                     with contextlib.suppress(OSError):
                         os.rmdir(f"{place}/{name}")
+
+
+def _settle(path: str, uid: int, gid: int) -> None:
+    """Makes the keeper's own cgroup, and locks it for as long as this process lives."""
+    while True:
+        _delegate(path, uid, gid)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(fd)):
+                return
+        # Somebody swept it away in between.
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _place(uid: int) -> str:

@@ -137,7 +137,8 @@ class Endings:
         """The first process of its namespace takes all others with it. It is our child now, unless it is gone."""
         inner = Status(replica.directory).inner
         if inner is None:
-            return False
+            # Bubblewrap was killed before it could tell of its child, which then waits for it for ever.
+            return self._end_orphans(replica)
         try:
             gone = os.waitid(os.P_PID, inner, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
@@ -161,7 +162,7 @@ class Endings:
 
     def _belongs(self, pid: int, replica: Replica) -> bool:
         mark = processes.marker(pid)
-        if mark:
+        if mark or replica.sandboxed:
             return mark == replica.key
         if processes.owns_log(pid, replica.directory):
             return True

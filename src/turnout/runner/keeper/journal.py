@@ -3,8 +3,8 @@
 A write is in the kernel's hands when it returns, so killing the keeper loses nothing. Losing power may; then the
 boot id differs, and nothing that had not ended can still be running.
 
-On a full disk lines wait here, in order, and `catch_up` tries again. What they tell goes to the service meanwhile, whose
-own store is the one that counts.
+On a full disk lines wait here, in order, and `catch_up` tries again. What they tell goes to the service meanwhile:
+its own store is the one that counts.
 
 Lines: {"boot": id} at each start of the keeper, {"claim": gang} before its first process is made,
 {"started": [attempt, name, pid, start time, at]}, {"stop": [attempt, names, cause, kill at]},
@@ -37,16 +37,19 @@ class Journal:
     def behind(self) -> bool:
         return bool(self._waiting)
 
-    def read(self) -> Iterator[Line]:
-        """All lines so far. A torn last line (power was lost) is cut off, so that what follows stands alone."""
+    def read(self) -> Iterator[Any]:
+        """All lines so far, whatever they hold.
+
+        A torn last line (power was lost) is cut off, so that what follows stands alone.
+        """
         whole = 0
         with open(self._path, "rb") as file:
             for raw in file:
                 try:
-                    line = json.loads(raw) if raw.endswith(b"\n") else None
+                    line = json.loads(raw)
                 except ValueError:
-                    line = None
-                if line is None:
+                    break
+                if not raw.endswith(b"\n"):
                     break
                 whole += len(raw)
                 self._lines += 1

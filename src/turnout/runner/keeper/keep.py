@@ -240,12 +240,14 @@ class Keeper:
 
     def _pour(self, replica: Replica, outlets: Outlets, number: int) -> None:
         """On a full disk the pipe is left alone for a while: who writes into it waits."""
-        if replica.outlets is not outlets:
-            return
-        poured = outlets.pour(number)
-        self.loop.change(outlets.fds[number], READ if poured else 0)
-        if not poured:
-            self.loop.later(_TRY_AGAIN, lambda: self._pour(replica, outlets, number))
+        if not outlets.pour(number):
+            self.loop.change(outlets.fds[number], 0)
+            self.loop.later(_TRY_AGAIN, lambda: self._pour_again(replica, outlets, number))
+
+    def _pour_again(self, replica: Replica, outlets: Outlets, number: int) -> None:
+        if replica.outlets is outlets:
+            self.loop.change(outlets.fds[number], READ)
+            self._pour(replica, outlets, number)
 
     def _wrote(self, replica: Replica) -> None:
         replica.watch = -1
@@ -321,6 +323,8 @@ class Keeper:
 
     def finish(self, replica: Replica, cause: str, message: str = "", at: int = 0) -> None:
         """Its process and all that it left are gone: `replica.exit` says how it ended, if that is known."""
+        if replica.ended:
+            return
         code, number = replica.exit or (None, None)
         self.end(replica, cause, code, number, message, at)
 

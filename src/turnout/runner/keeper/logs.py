@@ -79,18 +79,22 @@ class Outlets:
     def __init__(self, directory: str, log: "Log") -> None:
         self._streams = log.streams
         self._held = [b"", b""]
-        make_pipes(directory)
+        try:
+            self.fds = self._open(directory)
+        except FileNotFoundError:
+            make_pipes(directory)
+            self.fds = self._open(directory)
+
+    @staticmethod
+    def _open(directory: str) -> tuple[int, int]:
         # Open for writing too: without a writer a pipe would always be ready to tell of its end.
         flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
-        opened: list[int] = []
+        out = os.open(f"{directory}/{PIPES[0]}", flags)
         try:
-            for name in PIPES:
-                opened.append(os.open(f"{directory}/{name}", flags))
+            return out, os.open(f"{directory}/{PIPES[1]}", flags)
         except OSError:
-            for fd in opened:
-                os.close(fd)
+            os.close(out)
             raise
-        self.fds = tuple(opened)
 
     def pour(self, number: int) -> bool:
         """All that one holds at the moment. False: the disk is full, and it is to be called again after a while."""

@@ -55,8 +55,7 @@ def _apply(keeper: Keeper, line: Line, boot: str) -> None:
             | {"ended": [attempt, *_]}
             | {"trimmed": [attempt, *_]}
         ):
-            if attempt in keeper.gangs:
-                _apply_to(keeper.gangs[attempt], line)
+            _apply_to(keeper.gangs[attempt], line)
         case _:
             raise ValueError("unknown")
 

@@ -14,14 +14,17 @@ class Outage:
 
     def __init__(self, what: str) -> None:
         self._what = what
+        self._why = ""
         self.on = False
 
     def failed(self, error: OSError) -> None:
         if not self.on:
-            say(f"{self._what}: {error}; it is tried again")
+            self._why = f"{self._what}: {error}"
+            say(f"{self._why}; it is tried again")
         self.on = True
 
     def over(self) -> None:
         if self.on:
-            say(f"{self._what}: works again")
+            # The reason once more: the first line may have been for the same full disk.
+            say(f"{self._why}; now it works again")
         self.on = False

@@ -121,14 +121,14 @@ class Spares:
             box = f"{directory}/{BOX}"
             if self._boxes:
                 _moved(self._boxes.pop(), box)
-            _mkdir(box)
             make_pipes(box + "/out")
         for name in PIPES:
             os.close(os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640))
 
 
 def make_pipes(out: str) -> None:
-    """Those that are missing. Raises OSError."""
+    """Those that are missing, and the directories they are in. Raises OSError."""
+    _mkdir(os.path.dirname(out))
     _mkdir(out)
     for name in PIPES:
         with contextlib.suppress(FileExistsError):

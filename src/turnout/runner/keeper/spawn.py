@@ -3,14 +3,16 @@
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from typing import Any
 
 from .clone import RESET, Files, clone_into
+from .mounts import furnish, open_source, show
 from .replica import Replica
 from .spares import BOX
 
 Plan = dict[str, Any]
-"""A `turnout.runner.plan.ReplicaPlan` as it comes over the socket."""
+"""A `turnout.runner.plan.ReplicaPlan` as it comes over the socket, with the gang's `shared`."""
 
 _ARGUMENTS, _STATUS, _HOSTS, _SPILL = 3, 4, 5, 6
 
@@ -44,19 +46,17 @@ def spawn(replica: Replica, plan: Plan) -> int:
 
 def _bare(plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
     argv: list[str] = plan["argv"]
+    env = _environment(plan)
     try:
-        os.chdir(plan["cwd"])
-    except OSError as error:
-        raise NotStarted(126, f"working directory {plan['cwd']}: {error.strerror}") from None
-    try:
-        program = _find(argv[0], plan["env"].get("PATH", ""))
+        _enter(plan)
+        program = _find(argv[0], env.get("PATH", ""))
         try:
-            return _run(program, argv, plan["env"], _streams(*streams), cgroup)
+            return _run(program, argv, env, _streams(*streams), cgroup)
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
             # A script without a first line that names its interpreter: what execvp does.
-            return _run("/bin/sh", ["/bin/sh", program, *argv[1:]], plan["env"], _streams(*streams), cgroup)
+            return _run("/bin/sh", ["/bin/sh", program, *argv[1:]], env, _streams(*streams), cgroup)
     except OSError as error:
         code = 127 if error.errno == errno.ENOENT else 126
         raise NotStarted(code, f"{argv[0]}: {_why(error)}") from None
@@ -64,10 +64,30 @@ def _bare(plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
         os.chdir("/")
 
 
+def _enter(plan: Plan) -> None:
+    """The working directory. What a job has put into a mount may be a link, the way to the mount may not."""
+    try:
+        if "cwd_mount" not in plan:
+            os.chdir(plan["cwd"])
+            return
+        root, parts = source = plan["shared"]["mounts"][plan["cwd_mount"]]
+        mount = open_source(source)
+        try:
+            os.fchdir(mount)
+        finally:
+            os.close(mount)
+        below = plan["cwd"][len(os.path.join(root, *parts)) :].lstrip("/")
+        if below:
+            os.chdir(below)
+    except OSError as error:
+        raise NotStarted(126, f"working directory {plan['cwd']}: {error.strerror}") from None
+
+
 def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
     bwrap, *options = plan["sandbox"]
+    shared = plan["shared"]
     # Into a file and not into the environment: bubblewrap itself must not see the user's LD_PRELOAD.
-    for name, value in plan["env"].items():
+    for name, value in _environment(plan).items():
         options += ("--setenv", name, value)
     options += ("--ro-bind-data", str(_HOSTS), "/etc/hosts")
     argv = [bwrap, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS), "--", *plan["argv"]]
@@ -82,10 +102,18 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: in
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         keep(_STATUS, os.open(f"{directory}/{BOX}/status", flags, 0o640))
         keep(_ARGUMENTS, _in_memory("\0".join(options) + "\0"))
-        keep(_HOSTS, _in_memory(plan["hosts"]))
+        keep(_HOSTS, _in_memory(shared["hosts"]))
         if "spill" in plan:
             keep(_SPILL, _in_memory("\0".join(plan["spill"])))
-        return _run(bwrap, argv, marker, files, cgroup)
+        if not shared["mounts"]:
+            return _run(bwrap, argv, marker, files, cgroup)
+        furnish(shared["stage"], len(shared["mounts"]))
+        return _run(bwrap, argv, marker, files, cgroup, lambda: show(shared["mounts"], shared["stage"]))
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    maps: dict[str, str] = plan["shared"]["maps"]
+    return plan["env"] | {name: maps[name] + task for name, task in plan.get("tasks", {}).items()}
 
 
 def _in_memory(text: str) -> int:
@@ -99,9 +127,16 @@ def _streams(out: int, err: int) -> Files:
     return {1: out, 2: err}
 
 
-def _run(program: str, argv: list[str], environment: dict[str, str], files: Files, cgroup: int) -> int:
-    if cgroup >= 0:
-        return clone_into(cgroup, program, argv, environment, files)
+def _run(
+    program: str,
+    argv: list[str],
+    environment: dict[str, str],
+    files: Files,
+    cgroup: int,
+    first: Callable[[], None] | None = None,
+) -> int:
+    if cgroup >= 0 or first:
+        return clone_into(cgroup, program, argv, environment, files, first)
     actions = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
     actions += [(os.POSIX_SPAWN_DUP2, file, number) for number, file in files.items()]
     return os.posix_spawn(
