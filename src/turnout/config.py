@@ -74,6 +74,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
     log_days: float = 30
     processes: int = 4096
     """How many processes and threads a replica may have."""
+    open_files: int = 4096
+    """How many files a replica's process may have open, unless it raises that itself."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):

@@ -77,7 +77,12 @@ class LocalEngine:
     async def open(self) -> None:
         self._machine = await asyncio.to_thread(machine.prepare, self._paths, self._settings)
         self._link = Link(
-            self._paths, self._machine.account, bool(self._machine.layout.sandbox), self._heard, self._lost
+            self._paths,
+            self._machine.account,
+            bool(self._machine.layout.sandbox),
+            self._settings.limits.open_files,
+            self._heard,
+            self._lost,
         )
         self._reports.put_nowait(Capacity((self._machine.node,)))
         self._doomed.put([])  # what the last service did not finish removing
@@ -127,6 +132,9 @@ class LocalEngine:
             pass  # said again once the keeper is back
         except TurnoutError as error:
             self._never_started(launch, Cause.STAGING, error.message)
+        except Exception as error:  # noqa: BLE001 (nobody awaits this task: it must be told as the job's end)
+            _log.exception("mounts of %s", launch.attempt)
+            self._never_started(launch, Cause.STAGING, str(error))
         except asyncio.CancelledError:
             self._never_started(launch, Cause.STOPPED, "it was stopped before it started")
             raise

@@ -65,12 +65,14 @@ class Link:
         paths: Paths,
         account: Account,
         sandbox: bool,
+        open_files: int,
         heard: Callable[[Said], None],
         lost: Callable[[], None],
     ) -> None:
         self._paths = paths
         self._account = account
         self._sandbox = sandbox
+        self._open_files = open_files
         self._heard = heard
         self._lost = lost
         self._socket: socket.socket | None = None
@@ -190,7 +192,14 @@ class Link:
         argv = [sys.executable, "-I", "-S", "-c", _START, *places, str(lock), str(listener)]
         # Only the first: those after it are there to show that nothing was lost.
         kill_at = chaos.kill_at if chaos.kill_at.startswith("keeper.") and not self._child else ""
-        argv += [str(uid), str(gid), name, "sandbox" if self._sandbox else "none", kill_at]
+        argv += [
+            str(uid),
+            str(gid),
+            name,
+            "sandbox" if self._sandbox else "none",
+            str(self._open_files),
+            kill_at,
+        ]
         log = str(self._paths.keeper / "log")
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

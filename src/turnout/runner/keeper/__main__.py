@@ -18,7 +18,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 def main(argv: list[str]) -> None:
     directory, attempts = argv[0], argv[1]
     lock, listener, uid, gid = (int(text) for text in argv[2:6])
-    prepare(argv[8])
+    prepare(argv[9])
     # The lock came locked and lives as long as this process: no second keeper can begin before it is gone.
     for fd in (lock, listener):
         os.set_inheritable(fd, False)
@@ -34,9 +34,12 @@ def main(argv: list[str]) -> None:
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     os.chdir("/")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    keeper = Keeper(directory, attempts, socket.socket(fileno=listener), slots, soft, argv[7] == "sandbox")
+    open_files = min(int(argv[8]), hard)
+    keeper = Keeper(
+        directory, attempts, socket.socket(fileno=listener), slots, open_files, argv[7] == "sandbox"
+    )
     recover(keeper)
     keeper.run()
     if slots:

@@ -9,9 +9,10 @@ import contextlib
 import fcntl
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from typing import Any
+
+from .say import say
 
 _PERIOD = 100_000
 _LEAST_MEMORY = 16 << 20
@@ -60,7 +61,7 @@ class Slot:
 
     def end_all(self) -> bool:
         """Kills whatever is in it; False when there is nothing."""
-        pids = self._pids()
+        pids = [pid for pid in self._pids() if pid != os.getpid()]
         if pids:
             # Nobody in there can fork any more while we go through them.
             self._write(self._pids_max, "0")
@@ -90,10 +91,11 @@ class Slot:
 
 
 class SlotV1(Slot):
-    def __init__(self, number: int, base: dict[str, str], home: list[int]) -> None:
+    def __init__(self, number: int, base: dict[str, str], home: list[int], away: list[int]) -> None:
         super().__init__(number)
         self._at = {controller: f"{path}-{number}" for controller, path in base.items()}
         self._home = home
+        self._away = away
         self._tasks: list[int] = [self._make("pids")]
         """In the order of the controllers; those that limit are made when they are first wanted."""
         self._swap = self._at["memory"] + "/memory.memsw.limit_in_bytes"
@@ -122,8 +124,17 @@ class SlotV1(Slot):
                 os.write(tasks, b"0")
             yield
         finally:
-            for tasks in self._home[first:]:
-                os.write(tasks, b"0")
+            self._leave(first)
+
+    def _leave(self, first: int) -> None:
+        """The process is there already, so nothing is raised. If our own cgroup was removed, to the one above it."""
+        for home, away in zip(self._home[first:], self._away[first:], strict=True):
+            try:
+                os.write(home, b"0")
+            except OSError as error:
+                say(f"the keeper's own cgroup is gone: {error}")
+                with contextlib.suppress(OSError):
+                    os.write(away, b"0")
 
     @property
     def _pids_max(self) -> str:
@@ -228,7 +239,7 @@ class Slots:
             slot = slot or self._make(self._unused())
             slot.limit(plan)
         except OSError as error:
-            print(f"no cgroup: {error}", file=sys.stderr)  # noqa: T201
+            say(f"no cgroup: {error}")
             return None
         self._used.add(slot.number)
         return slot
@@ -268,7 +279,7 @@ class Slots:
         return (
             SlotV2(number, self._base)
             if isinstance(self._base, str)
-            else SlotV1(number, self._base, self._home)
+            else SlotV1(number, self._base, self._home, self._away)
         )
 
 
@@ -285,7 +296,7 @@ def find(
             return _version_2(name, uid, gid, root, ours.get("", "/"))
         return _version_1(name, uid, gid, root, ours)
     except (OSError, ValueError, KeyError) as error:
-        print(f"no cgroups, limits are kept by rlimits: {error}", file=sys.stderr)  # noqa: T201
+        say(f"no cgroups, limits are kept by rlimits: {error}")
         return None
 
 
