@@ -57,6 +57,7 @@ async def test_a_directory_that_becomes_a_link_is_not_mounted(place: Path, sandb
         assert "Not a directory" in end.message
 
 
+@pytest.mark.timeout(90)
 async def test_a_link_that_is_swapped_without_pause_leads_nobody_out(place: Path):
     (place / "secret").mkdir()
     (place / "secret" / "key").write_text("")
