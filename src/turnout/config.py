@@ -66,7 +66,7 @@ class Runtime(msgspec.Struct, forbid_unknown_fields=True):
 
 class Storage(msgspec.Struct, forbid_unknown_fields=True):
     host_paths: list[str] | None = None
-    """Directories that `file://` may reach, `:rw` behind a writable one; None: the default of `reachable`."""
+    """Directories that `file://` may reach, `:rw` behind a writable one; None: see `Settings.host_paths`."""
 
 
 class Limits(msgspec.Struct, forbid_unknown_fields=True):
