@@ -67,7 +67,7 @@ def start(argv: list[str], directory: Path) -> float:
     output = directory / "clock.out"
     with output.open("wb") as file:
         before = time.time_ns()
-        process = subprocess.Popen(argv, stdout=file)
+        process = subprocess.Popen(argv, stdout=file, stderr=subprocess.DEVNULL)
     process.wait()
     return (clock.read(output) - before) / 1e9
 

@@ -25,7 +25,9 @@ def command(directory: Path, program: Sequence[str]) -> list[str]:
     if here.account.other:
         _give(paths.attempts, here.account.uid, here.account.gid)
     variables = [word for pair in plan.env.items() for word in ("--setenv", *pair)]
-    return [*plan.sandbox, *variables, "--ro-bind", str(hosts), "/etc/hosts", *plan.argv]
+    # The keeper has bubblewrap tell of its child too.
+    common = [*here.layout.sandbox, "--json-status-fd", "2"]
+    return [*common, *plan.sandbox, *variables, "--ro-bind", str(hosts), "/etc/hosts", *plan.argv]
 
 
 def _furnish(home: Path, hosts: str) -> Path:

@@ -13,8 +13,8 @@ from bench.table import Row, Table
 
 WARM_UP = 20
 MS = 1e3
-PAUSE = 0.003
-"""What we ask for next would be answered at the cost of the start that is being measured."""
+PAUSE = 0.02
+"""What we ask for next would be answered at the cost of the start that is being measured. Sandboxes take longest."""
 
 
 def start(table: Table, directory: Path, floor: Floor) -> None:

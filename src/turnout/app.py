@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
@@ -72,7 +73,11 @@ async def house(
     store = Store.open(settings.store.url, paths.database)
     user = await asyncio.to_thread(job_user, settings.engines.local.user)
     owner = (user.uid, user.gid) if os.geteuid() == 0 else None
-    storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner, user.blocked)
+    real = {
+        kind: {name: msgspec.to_builtins(one) for name, one in table.items()}
+        for kind, table in (("backings", settings.storage.buckets), ("schemes", settings.storage.schemes))
+    }
+    storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner, user.blocked, **real)
     engines = {"local": LocalEngine(paths, settings, storage)}
     control = Control(store, engines, clusters)
     jobs = Jobs(store, control, clusters)

@@ -64,9 +64,37 @@ class Runtime(msgspec.Struct, forbid_unknown_fields=True):
     """The lead's name in TF_CONFIG: TensorFlow before 1.4 wants `master`."""
 
 
+class Backing(msgspec.Struct, forbid_unknown_fields=True):
+    """A real object store behind a bucket, or behind all buckets of a scheme."""
+
+    url: str = ""
+    """For a bucket: the one it really is, `s3://name/prefix` or `gs://name`; empty: its own name."""
+    endpoint: str = ""
+    region: str = ""
+    key: str = ""
+    secret: str = ""
+    """With `key`; left out: what the usual variables say (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
+    token: str = ""
+    virtual_hosted: bool = False
+    """The bucket's name goes into the host's name: COS and OBS want it so."""
+    anonymous: bool = False
+    allow_http: bool = False
+    project: str = ""
+    """Whose it is; empty: every project may use it."""
+
+
+class S3Door(msgspec.Struct, forbid_unknown_fields=True):
+    port: int = 0
+    """Where the embedded buckets speak S3; 0: nowhere."""
+
+
 class Storage(msgspec.Struct, forbid_unknown_fields=True):
     host_paths: list[str] | None = None
     """Directories that `file://` may reach, `:rw` behind a writable one; None: see `Settings.host_paths`."""
+    buckets: dict[str, Backing] = {}
+    schemes: dict[str, Backing] = {}
+    """`cos`, `obs`, `gs`, `s3`. What neither names is embedded: a directory below the data directory."""
+    s3: S3Door = msgspec.field(default_factory=S3Door)
 
 
 class Limits(msgspec.Struct, forbid_unknown_fields=True):
@@ -254,6 +282,9 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "clusters[...]": Cluster,
     "runtimes[...]": Runtime,
     "storage": Storage,
+    "storage.buckets[...]": Backing,
+    "storage.schemes[...]": Backing,
+    "storage.s3": S3Door,
     "limits": Limits,
 }
 _KINDS = {
@@ -313,6 +344,26 @@ def _check(settings: Settings) -> None:
         raise Misconfigured("[engines.local] gpus must be auto or a number from 0 on")
     if settings.engines.local.overcommit <= 0:
         raise Misconfigured("[engines.local] overcommit must be more than 0")
+    if not 0 <= settings.storage.s3.port <= 65535:
+        raise Misconfigured(f"[storage.s3] port must be from 0 to 65535, not {settings.storage.s3.port}")
+    _check_backings(settings.storage)
     for path in settings.storage.host_paths or []:
         if not path.startswith("/"):
             raise Misconfigured(f"[storage] host_paths: {path!r} is not an absolute path")
+
+
+def _check_backings(storage: Storage) -> None:
+    schemes = ("cos", "obs", "gs", "s3")
+    for name in storage.schemes:
+        if name not in schemes:
+            raise Misconfigured(f"[storage.schemes.{name}] is not known; there are {', '.join(schemes)}")
+    tables = {f"[storage.buckets.{name}]": one for name, one in storage.buckets.items()}
+    tables |= {f"[storage.schemes.{name}]": one for name, one in storage.schemes.items()}
+    for table, backing in tables.items():
+        scheme, separator, bucket = backing.url.partition("://")
+        if backing.url and not (scheme in schemes and separator and bucket.strip("/")):
+            raise Misconfigured(f"{table} url must be like s3://bucket or gs://bucket, not {backing.url!r}")
+        if bool(backing.key) != bool(backing.secret):
+            raise Misconfigured(f"{table} needs both key and secret, or none of them")
+        if backing.endpoint.startswith("http://") and not backing.allow_http:
+            raise Misconfigured(f"{table} endpoint is not encrypted: set allow_http = true if that is meant")

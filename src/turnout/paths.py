@@ -13,6 +13,8 @@ class Paths:
         self.database = data / "turnout.db"
         self.root_key = data / "root-key"
         self.lock = data / "lock"
+        self.staging = data / "staging"
+        """Which attempts have something to bring back, and where to."""
 
         # The job's user owns these.
         self.attempts = data / "attempts"
@@ -28,6 +30,10 @@ class Paths:
     def replica(self, attempt: object, replica: object) -> Path:
         """Holds `stdout`, `stderr`, `marks`, and the workspace while it runs."""
         return self.attempts / f"{attempt}_{replica}"
+
+    def copies(self, attempt: object) -> Path:
+        """Of what had to be fetched for an attempt, or has to be brought away: `0`, `1`… as its mounts are."""
+        return self.attempts / f"{attempt}_copies"
 
     def workspace(self, attempt: object, replica: object) -> Path:
         """Gone after the end, unless the job asks to keep it."""

@@ -61,6 +61,9 @@ class Puppet:
     async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
         self._ask("stop", attempt)
 
+    async def save(self, attempt: Attempt) -> None:
+        self._ask("save", attempt)
+
     async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
         self._ask("forget", attempt)
 

@@ -91,6 +91,23 @@ def test_an_index_goes_on_where_it_ended(tmp_path: Path):
 # Spare directories.
 
 
+def test_what_was_never_used_comes_back_whole(tmp_path: Path):
+    spares = Spares(str(tmp_path), boxes=True)
+    homes = [tmp_path / f"{number}.1_master-0" for number in range(6)]
+    for home in homes:
+        spares.move_in(str(home))
+    (homes[1] / "stdout").write_text("printed")
+    (homes[2] / "marks").touch()
+    (homes[3] / "work/left").touch()
+    (homes[4] / "tmp").chmod(0o700)
+    (homes[5] / "stderr").unlink()
+    (homes[0] / "box/status").write_text("of the one before")
+    assert [spares.take_back_all(str(home)) for home in homes] == [True, False, False, False, False, False]
+    spares.move_in(str(tmp_path / "7.1_master-0"))
+    assert not homes[0].exists()
+    assert (tmp_path / "7.1_master-0/box/status").read_text() == ""
+
+
 def test_spares_are_moved_in_and_empty_ones_come_back(tmp_path: Path):
     spares = Spares(str(tmp_path), boxes=True)
     while spares.furnish():

@@ -93,7 +93,8 @@ def test_in_the_sandbox_mounts_are_at_their_targets():
     assert made.argv == ["/opt/py/bin/python3", "/a/b/train.py"]
     assert whole.shared.mounts == [("/real", ("deep", "er")), ("/real/data", ())]
     assert whole.shared.stage == "/data-dir/keeper/stage"
-    assert made.sandbox[:2] == ["bwrap", "--unshare-pid"]
+    assert made.sandbox[:2] == ["--hostname", "cpu-job-master-0"]
+    assert whole.shared.sandbox == "bwrap\0--unshare-pid\0"
     assert after("--bind", made.sandbox)[-1] == ("/data-dir/keeper/stage/0", "/a/b")
     assert ("/data-dir/keeper/stage/1", "/data") in after("--ro-bind", made.sandbox)
     assert ("/opt/py", "/opt/py") in after("--ro-bind", made.sandbox)

@@ -6,6 +6,7 @@ it but an input or the one timer that the machine asked for.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
@@ -21,6 +22,7 @@ from turnout.control.turn import (
     Input,
     Instruction,
     Remove,
+    Save,
     StartGang,
     Stop,
     StopGang,
@@ -37,7 +39,7 @@ log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
-_STARTED_SECONDS = 0.002
+_APART = 0.002
 
 Asked = tuple[Input, asyncio.Future[Job] | None]
 """An input, and for a command who waits for its answer."""
@@ -63,6 +65,9 @@ class Control:
         self._ids = IdMaker()
         self._inputs: list[Asked] = []
         self._wake = asyncio.Event()
+        self._last_turn = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -151,18 +156,37 @@ class Control:
     async def _listen(self, name: str) -> None:
         loop = asyncio.get_running_loop()
         async for report in self._engines[name].reports():
-            if isinstance(report, Started):
-                # Nobody waits for it on disk: the engine remembers it too. So it may share a commit with what follows.
-                self._inputs.append((Told(name, report), None))
-                loop.call_later(_STARTED_SECONDS, self._wake.set)
-            else:
-                self._put(Told(name, report))
+            self._inputs.append((Told(name, report), None))
+            match report:
+                # They may share a commit with what follows: nobody waits for a start to be on disk, the engine
+                # remembers it too; and where there are many ends there will be more.
+                case Started():
+                    self._wake_at(loop.time() + _APART)
+                case Ended():
+                    self._wake_at(self._last_turn + _APART)
+                case _:
+                    self._wake.set()
+
+    def _wake_at(self, when: float) -> None:
+        loop = asyncio.get_running_loop()
+        if when <= loop.time():
+            self._wake.set()
+        elif when < self._due:
+            self._call_off()
+            self._due, self._alarm = when, loop.call_at(when, self._wake.set)
+
+    def _call_off(self) -> None:
+        if self._alarm:
+            self._alarm.cancel()
+        self._due, self._alarm = math.inf, None
 
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             asked, self._inputs = self._inputs, []
+            self._call_off()
+            self._last_turn = asyncio.get_running_loop().time()
             try:
                 await self._turn(asked)
             except StoreError as error:
@@ -227,6 +251,8 @@ class Control:
                     await engine.start(launch)
                 case StopGang(_, attempt, grace, replicas):
                     await engine.stop(attempt, grace, replicas)
+                case Save(_, attempt):
+                    await engine.save(attempt)
                 case Forget(_, attempt, keep_workspace):
                     await engine.forget(attempt, keep_workspace)
                 case Remove(_, attempts):

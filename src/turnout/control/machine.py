@@ -17,6 +17,7 @@ from turnout.control.turn import (
     Input,
     Live,
     Remove,
+    Save,
     StartGang,
     Stop,
     StopGang,
@@ -24,7 +25,7 @@ from turnout.control.turn import (
     Told,
     Turn,
 )
-from turnout.control.verdict import Verdict, explain_end, judge, judged_before
+from turnout.control.verdict import Verdict, explain_end, judge, judged_before, without_results
 from turnout.errors import AlreadyExists, NotFound, TurnoutError, Unavailable, WrongState
 from turnout.job import (
     Attempt,
@@ -40,6 +41,7 @@ from turnout.job import (
     ReplicaName,
     ReplicaState,
     Report,
+    Saved,
     Started,
     State,
     Synced,
@@ -209,6 +211,8 @@ class Machine:
                 self._started(report)
             case Ended():
                 self._ended(engine, report)
+            case Saved():
+                self._saved(report)
             case Trimmed():
                 live = self._live(report.attempt)
                 if live:
@@ -256,7 +260,18 @@ class Machine:
         elif not good and live.verdict is None:
             self._fail(live, judge(report))
         if not live.running():
-            self._end_attempt(live)
+            self._attempt_over(live)
+
+    def _saved(self, report: Saved) -> None:
+        live = self._live(report.attempt)
+        if live is None or live.running():
+            return
+        live.saved_at = report.at
+        if report.message:
+            self._event(live.job, EventKind.SAVED, report.message, report.at)
+        if report.trouble and live.verdict:
+            live.verdict = without_results(live.verdict, report.trouble)
+        self._end_attempt(live)
 
     def _lead_succeeded(self, live: Live, at: int) -> None:
         if live.verdict is None:
@@ -285,7 +300,10 @@ class Machine:
             if live.engine != engine:
                 continue
             ours.add(live.job.current)
-            if live.job.current in held:
+            if not live.running():
+                # Its last results may not be where they belong.
+                self._turn.instructions.append(Save(engine, live.job.current))
+            elif live.job.current in held:
                 self._stop_again(live)
             elif live.job.state is State.PREPARING:
                 self._turn.instructions.append(StartGang(engine, live.launch()))
@@ -330,6 +348,17 @@ class Machine:
             grace = live.spec.policy.grace
             self._turn.instructions.append(StopGang(live.engine, live.job.current, grace, names))
 
+    def _attempt_over(self, live: Live) -> None:
+        """It has ended when its results are where they belong, also if it failed or was stopped."""
+        self.pools[live.engine].give(live.placement)
+        live.placement = {}
+        self._finishing.pop(live.job.id, None)
+        began = any(replica.started for replica in live.replicas.values())
+        if began and live.spec.saves:
+            self._turn.instructions.append(Save(live.engine, live.job.current))
+        else:
+            self._end_attempt(live)
+
     def _end_attempt(self, live: Live) -> None:
         verdict = live.verdict
         assert verdict is not None, "a gang whose members have all ended has a verdict"
@@ -343,7 +372,7 @@ class Machine:
             return
         self._turn.instructions.append(Forget(live.engine, job.current))
         self._event(job, EventKind.RETRIED, f"attempt {job.attempt} ended: {verdict.message}; starting over")
-        live.verdict = live.finish_at = None
+        live.verdict = live.finish_at = live.saved_at = None
         live.placement, live.replicas = {}, {}
         job.state, job.reason, job.message = State.QUEUED, None, ""
         self._change(job)
@@ -353,7 +382,8 @@ class Machine:
         job, verdict = live.job, live.verdict
         assert verdict is not None
         job.state, job.reason, job.message = verdict.state, verdict.reason, verdict.message
-        job.ended = max((r.ended for r in live.replicas.values() if r.ended), default=self._now)
+        ends = [replica.ended for replica in live.replicas.values() if replica.ended]
+        job.ended = max([*ends, live.saved_at or 0]) if ends else self._now
         self._change(job)
         self._event(job, EventKind.ENDED, verdict.message or str(verdict.reason), job.ended)
         self._turn.ended.append(job)

@@ -65,6 +65,12 @@ class StopGang:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    engine: str
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     engine: str
     attempt: Attempt
@@ -77,7 +83,7 @@ class Remove:
     attempts: tuple[Attempt, ...]
 
 
-Instruction = StartGang | StopGang | Forget | Remove
+Instruction = StartGang | StopGang | Save | Forget | Remove
 
 
 @dataclass(slots=True)
@@ -105,6 +111,7 @@ class Live:
     share: Share = field(init=False)
     finish_at: int | None = None
     """When replicas that outlive a lead that succeeded are ended."""
+    saved_at: int | None = None
 
     def __post_init__(self) -> None:
         self.share = self.spec.share

@@ -41,6 +41,14 @@ def judged_before(job: Job) -> Verdict | None:
     return Verdict(_STATES.get(job.reason, State.FAILED), job.reason, job.message)
 
 
+def without_results(verdict: Verdict, trouble: str) -> Verdict:
+    """The outcome when what the job wrote cannot be brought to where it belongs."""
+    told = f"its results could not be stored: {trouble}"
+    if verdict.state is State.SUCCEEDED:
+        return Verdict(State.FAILED, Reason.STAGING_FAILED, told)
+    return verdict._replace(message=f"{verdict.message}; {told}" if verdict.message else told)
+
+
 def explain_end(end: Ended) -> str:
     """`exited with code 3`; what the engine said, where it said something."""
     if end.cause is Cause.EXIT:

@@ -50,6 +50,10 @@ class Engine(Protocol):
         """TERM, `grace` seconds, KILL; of these replicas or of all. Idempotent. The ends come as reports."""
         ...
 
+    async def save(self, attempt: Attempt) -> None:
+        """After its last replica: what it wrote is brought to where it belongs. Idempotent. Saved tells the outcome."""
+        ...
+
     async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
         """After the end is committed: the journal may drop it, and the workspace goes. Logs stay."""
         ...

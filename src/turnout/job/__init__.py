@@ -10,7 +10,7 @@ from turnout.job.log import Mark, ReplicaLog
 from turnout.job.names import host_name
 from turnout.job.query import All, Any, Compare, Not, Page, Query
 from turnout.job.record import Job, NewJob, Replica
-from turnout.job.report import Capacity, Cause, Ended, Node, Report, Started, Synced, Trimmed
+from turnout.job.report import Capacity, Cause, Ended, Node, Report, Saved, Started, Synced, Trimmed
 from turnout.job.resources import Resources
 from turnout.job.spec import Mount, Policy, Program, Role, Spec, WhenLeadSucceeds
 from turnout.job.state import ENDED, LIVE, Reason, ReplicaState, State
@@ -49,6 +49,7 @@ __all__ = [
     "Report",
     "Resources",
     "Role",
+    "Saved",
     "Spec",
     "Started",
     "State",

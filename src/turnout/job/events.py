@@ -11,6 +11,7 @@ class EventKind(StrEnum):
     PLACED = "placed"
     STARTED = "started"
     STOPPING = "stopping"
+    SAVED = "saved"
     RETRIED = "retried"
     ENDED = "ended"
     TRIMMED = "trimmed"

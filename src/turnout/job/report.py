@@ -52,6 +52,16 @@ class Trimmed(NamedTuple):
     message: str
 
 
+class Saved(NamedTuple):
+    """What an attempt wrote is where it belongs, or cannot be brought there: `trouble` says why."""
+
+    attempt: Attempt
+    at: int
+    trouble: str = ""
+    message: str = ""
+    """What was moved, for people; empty: nothing had to be."""
+
+
 class Node(NamedTuple):
     name: str
     cpu: float
@@ -72,4 +82,4 @@ class Synced(NamedTuple):
     held: frozenset[Attempt]
 
 
-Report = Started | Ended | Trimmed | Capacity | Synced
+Report = Started | Ended | Saved | Trimmed | Capacity | Synced

@@ -45,11 +45,19 @@ class Role(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A directory that the program finds at `target`: `cos://bucket/dir`, `nfs://host/dir`, `file:///dir`."""
+    """A directory that the program finds at `target`: `cos://bucket/dir`, `nfs://host/dir`, `file:///dir`.
+
+    Where it has to be copied, what is there is fetched before the start, and what the program writes is brought back.
+    """
 
     source: str
     target: str
     read_only: bool = False
+    """An input: nothing is brought back."""
+    fetch: bool = True
+    """False: an output, which begins empty where it is a copy."""
+    period: float = 30
+    """Seconds between two times that changes are brought back; 0: at the end only."""
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,6 +78,11 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     policy: Policy = Policy()
     debug: bool = False
     """Keep the workspace after the end."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether something may have to be brought back at the end."""
+        return any(not mount.read_only for mount in self.mounts)
 
     @property
     def lead(self) -> Role:

@@ -114,7 +114,7 @@ class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     dirs: list[str] = []
     links: dict[str, str] = {}
     sandbox: list[str] = []
-    """Bubblewrap and its options; left out: none."""
+    """Bubblewrap's options besides those that are the same for all; left out: no sandbox."""
     spill: list[str] = []
     """The real command line where it is too long for bubblewrap: the program in `argv` finds it at descriptor SPILL."""
 
@@ -129,6 +129,8 @@ class Shared(msgspec.Struct, frozen=True):
     maps: dict[str, str]
     hosts: str
     """The sandbox's /etc/hosts."""
+    sandbox: str
+    """Bubblewrap and the options that are the same for every replica, with a NUL behind each."""
 
 
 class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch"):
@@ -185,7 +187,8 @@ def plan_gang(
     policy = launch.spec.policy
     note = {str(peer.name): (peer.address, peer.ports) for peer in gang}
     hosts = _hosts(gang) if layout.sandbox else ""
-    shared = Shared([(bind.root, bind.parts) for bind in binds], stage, maps(launch, gang), hosts)
+    sandbox = "".join(option + "\0" for option in layout.sandbox)
+    shared = Shared([(bind.root, bind.parts) for bind in binds], stage, maps(launch, gang), hosts, sandbox)
     return GangPlan(
         str(launch.attempt), note, policy.grace, policy.time_limit, layout.log_bytes, shared, replicas
     )
@@ -225,7 +228,7 @@ def _plan(member: _Member) -> ReplicaPlan:
 
 def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     home, binds, layout = member.home, member.binds, member.layout
-    options = [*layout.sandbox, "--hostname", member.me.host]
+    options = ["--hostname", member.me.host]
     options += ("--ro-bind", f"{home}/box/out", OUTLETS)
     options += ("--bind", f"{home}/tmp", "/tmp", "--bind", f"{home}/work", WORKSPACE)
     for source, target in ((member.runtime.shims, SHIMS), *member.runtime.binds):

@@ -1,10 +1,10 @@
 """The room's face."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from turnout.errors import Invalid, Unsupported
+from turnout.errors import Denied, Invalid, Unsupported
 from turnout.storage.buckets import Buckets
 from turnout.storage.host import HostPaths
 from turnout.storage.source import Elsewhere, InBucket, OnHost, parse
@@ -13,6 +13,10 @@ READ, WRITE, ENTER = 4, 2, 1
 
 Blocked = Callable[[Path, int], Path | None]
 """The first part of a path that keeps the user that jobs run as from it, by permission bits; None if nothing does."""
+
+
+Backing = dict[str, Any]
+"""The fields of `turnout.config.Backing`."""
 
 
 class Bound(NamedTuple):
@@ -40,8 +44,15 @@ class Storage:
         data: Path,
         owner: tuple[int, int] | None,
         blocked: Blocked = lambda path, mode: None,
+        backings: Mapping[str, Backing] | None = None,
+        schemes: Mapping[str, Backing] | None = None,
     ) -> None:
-        """`host_paths`: (directory, writable) that `file://` may reach. `owner`: (uid, gid) of what is made here."""
+        """`host_paths`: (directory, writable) that `file://` may reach. `owner`: (uid, gid) of what is made here.
+
+        `backings`: the real object stores behind buckets, `schemes`: behind all buckets of one.
+        """
+        self._backings = dict(backings or {})
+        self._schemes = dict(schemes or {})
         self._buckets = Buckets(buckets, owner)
         self._host = HostPaths(host_paths, data)
         self._blocked = blocked
@@ -62,6 +73,26 @@ class Storage:
                 f"the user that jobs run as may not write to {found.path}; chmod o+w {found.path} to let it"
             )
         return ""
+
+    def transfer(self, source: str, project: str) -> dict[str, Any] | None:
+        """How the mover reaches what lies in a real object store, credentials and all; None: it can be bound.
+
+        Raises Invalid, or Denied for what another project has to itself.
+        """
+        place = parse(source)
+        if not isinstance(place, InBucket):
+            return None
+        scheme = source.partition("://")[0]
+        backing = self._backings.get(place.bucket) or self._schemes.get(scheme)
+        if backing is None:
+            return None
+        if backing["project"] not in ("", project):
+            raise Denied(f"{source!r}: the bucket {place.bucket} is another project's")
+        real = backing["url"] or f"{scheme}://{place.bucket}"
+        kind, _, rest = real.partition("://")
+        bucket, _, above = rest.partition("/")
+        prefix = "/".join((*filter(None, above.split("/")), *place.parts))
+        return {"backing": backing | {"scheme": kind}, "bucket": bucket, "prefix": prefix, "name": source}
 
     def bind(self, source: str, project: str, read_only: bool) -> Bound:
         """The directory for a job of this project; a bucket or a directory in one is made if it is missing.

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +57,29 @@ def test_marks_that_are_mostly_a_hole_are_few(tmp_path: Path):
         file.truncate(1 << 37)
     log = FileLog(tmp_path)
     assert len(log.marks()) == log.mark_count() == 4096 // 24
+
+
+def test_a_file_that_now_belongs_to_another_job_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The directory of one that printed nothing is used again, at any moment between opening and reading."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/stdout").touch()
+    log = FileLog(tmp_path / "old")
+    open_file = os.open
+
+    def open_and_lose(*arguments: Any, **options: Any) -> int:
+        fd = open_file(*arguments, **options)
+        (tmp_path / "old").rename(tmp_path / "new")
+        (tmp_path / "new/stdout").write_text("of another job")
+        return fd
+
+    monkeypatch.setattr(os, "open", open_and_lose)
+    assert log.read(0, 0, 100) == b""
+
+
+async def test_one_that_printed_nothing_leaves_nothing_behind(yard: Yard):
+    attempt = await yard.start("true")
+    await yard.ended(attempt)
+    await yard.engine.forget(attempt)
+    await yard.ended(await yard.start("true"))
+    assert yard.engine.log(attempt, MASTER).size(0) == 0
+    assert not yard.paths.replica(attempt, MASTER).exists()

@@ -133,3 +133,11 @@ async def test_the_last_bytes_are_marked_before_the_end_is_told(place, sandbox: 
             end = await yard.run("sh", "-c", "echo a; echo b >&2; echo c")
             (*_, last) = yard.engine.log(end.attempt, MASTER).marks()
             assert (last.stdout, last.stderr) == (4, 2)
+
+
+async def test_who_begins_to_follow_just_as_it_prints_is_told(bare_yard: Yard):
+    """Between the follower's first look and the keeper's hearing of it nothing may get lost."""
+    for _ in range(40):
+        attempt = await bare_yard.start("sh", "-c", "echo ready; exec sleep 1000")
+        assert await bare_yard.printed(attempt, "ready") == "ready\n"
+        await bare_yard.engine.stop(attempt, 5)

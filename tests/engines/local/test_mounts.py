@@ -37,6 +37,9 @@ class Swapping:
         bound.path.symlink_to(self._link_to)
         return bound
 
+    def transfer(self, source: str, project: str) -> None:
+        return None
+
 
 def storage(place: Path) -> Storage:
     data = place / "data"

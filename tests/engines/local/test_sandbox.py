@@ -95,7 +95,7 @@ async def test_the_attack(boxed_yard: Yard, place: Path):
     assert set(found["outside"]) == {"FileNotFoundError"}
     assert found["below a mount"] == "OSError"
     home = yard.paths.replica(attempt, MASTER)
-    own = {f"{home}/box/out", f"{home}/work", f"{home}/tmp"}
+    own = {f"{home}/box/out", f"{home}/box/hosts", f"{home}/work", f"{home}/tmp"}
     shown = {source for source, _ in found["mounts"] if source.startswith(str(yard.paths.data))}
     assert shown == own | {source for source in shown if source.startswith(f"{yard.paths.runtimes}/")}
     assert found["descriptors"] == ["0", "1", "2", "3"]

@@ -43,6 +43,9 @@ class Directories:
     def bind(self, source: str, project: str, read_only: bool) -> Directory:
         return Directory(Path(source.removeprefix("file://")), (), read_only)
 
+    def transfer(self, source: str, project: str) -> None:
+        return None
+
 
 class Yard:
     def __init__(self, place: Path, **local: Any) -> None:

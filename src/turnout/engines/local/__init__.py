@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Protocol
+from typing import Any, Protocol
 
 from turnout import chaos
 from turnout.config import Settings
@@ -20,6 +20,8 @@ from turnout.engines.local import machine, nfs
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.link import Link, Said
 from turnout.engines.local.log import FileLog
+from turnout.engines.local.mover import Mover
+from turnout.engines.local.staging import Staging
 from turnout.errors import TurnoutError
 from turnout.job import (
     Attempt,
@@ -29,6 +31,7 @@ from turnout.job import (
     Launch,
     ReplicaName,
     Report,
+    Saved,
     Started,
     Synced,
     Trimmed,
@@ -53,9 +56,13 @@ class BoundMount(Protocol):
 
 
 class Storage(Protocol):
-    """What the engine needs of the storage room: a directory on this machine for a mount's source."""
+    """What the engine needs of the storage room: a directory on this machine for a mount's source.
+
+    `transfer` is not None for those that have to be copied: how they are reached, credentials and all.
+    """
 
     def bind(self, source: str, project: str, read_only: bool) -> BoundMount: ...
+    def transfer(self, source: str, project: str) -> dict[str, Any] | None: ...
 
 
 class LocalEngine:
@@ -72,6 +79,7 @@ class LocalEngine:
         self._followers: dict[Attempt, set[asyncio.Event]] = {}
         self._redial: asyncio.Task[None] | None = None
         self._mounting: dict[Attempt, asyncio.Task[None]] = {}
+        self._saving: dict[Attempt, asyncio.Task[None]] = {}
         self._doomed: SimpleQueue[list[Attempt]] = SimpleQueue()
 
     async def open(self) -> None:
@@ -84,6 +92,7 @@ class LocalEngine:
             self._heard,
             self._lost,
         )
+        self._staging = Staging(self._paths, self._storage, Mover(self._machine.account))
         self._reports.put_nowait(Capacity((self._machine.node,)))
         self._doomed.put([])  # what the last service did not finish removing
         Thread(target=self._clear_away, name="clear-away", daemon=True).start()
@@ -92,8 +101,9 @@ class LocalEngine:
     async def close(self) -> None:
         if self._redial:
             self._redial.cancel()
-        for task in self._mounting.values():
+        for task in (*self._mounting.values(), *self._saving.values()):
             task.cancel()
+        self._staging.close()
         self._link.close()
 
     @property
@@ -110,24 +120,33 @@ class LocalEngine:
 
     async def start(self, launch: Launch) -> None:
         remote = [mount.source for mount in launch.spec.mounts if nfs.is_for(mount.source)]
-        if remote:
-            self._check_remote(remote)
-            # A server may take its time, and nobody else's job shall wait for it.
-            self._mounting[launch.attempt] = asyncio.create_task(self._start_mounted(launch, remote))
+        copied = self._to_copy(launch, remote)
+        if remote or copied:
+            # It may take its time, and nobody else's job shall wait for it.
+            task = asyncio.create_task(self._start_prepared(launch, remote, copied))
+            self._mounting[launch.attempt] = task
             return
         self._send(launch, self._binds(launch, {}))
 
-    def _check_remote(self, sources: list[str]) -> None:
+    def _to_copy(self, launch: Launch, remote: list[str]) -> list[int]:
+        """The numbers of those mounts. Raises Refused where one cannot be had at all."""
         try:
-            for source in sources:
+            for source in remote:
                 self._nfs.check(source)
+            return self._staging.wanted(launch) if launch.spec.mounts else []
         except TurnoutError as error:
             raise Refused(error.message) from error
 
-    async def _start_mounted(self, launch: Launch, sources: list[str]) -> None:
+    async def _start_prepared(self, launch: Launch, remote: list[str], copied: list[int]) -> None:
         try:
-            mounted = {source: await asyncio.to_thread(self._nfs.mount, source) for source in sources}
-            self._send(launch, self._binds(launch, mounted))
+            binds = await self._staging.fetch(launch, copied) if copied else {}
+            for source in remote:
+                mounted = str(await asyncio.to_thread(self._nfs.mount, source))
+                for number, mount in enumerate(launch.spec.mounts):
+                    if mount.source == source:
+                        binds[number] = Bind(mounted, (), mount.target, mount.read_only)
+            self._send(launch, self._binds(launch, binds))
+            self._staging.watch(launch.attempt)
         except Unreachable:
             pass  # said again once the keeper is back
         except TurnoutError as error:
@@ -167,10 +186,28 @@ class LocalEngine:
             {"t": "stop", "a": str(attempt), "names": [str(name) for name in replicas], "grace": grace}
         )
 
+    async def save(self, attempt: Attempt) -> None:
+        if attempt not in self._saving:
+            self._saving[attempt] = asyncio.create_task(self._save(attempt))
+
+    async def _save(self, attempt: Attempt) -> None:
+        moved = trouble = ""
+        try:
+            moved = await self._staging.save(attempt)
+        except TurnoutError as error:
+            trouble = error.message
+        except Exception as error:  # noqa: BLE001 (as above)
+            _log.exception("results of %s", attempt)
+            trouble = str(error)
+        finally:
+            del self._saving[attempt]
+        self._reports.put_nowait(Saved(attempt, time.time_ns(), trouble, moved))
+
     async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
+        self._staging.forget(attempt, keep_workspace)
         self._leases.release(attempt)
         self._held.discard(attempt)
-        self._link.send({"t": "forget", "a": str(attempt), "keep": keep_workspace})
+        self._link.send_soon({"t": "forget", "a": str(attempt), "keep": keep_workspace})
 
     async def remove(self, attempts: list[Attempt]) -> None:
         # It may take long; what is not done when the service ends is swept at its next start.
@@ -203,12 +240,12 @@ class LocalEngine:
                 with contextlib.suppress(Unreachable):
                     self._link.send({"t": "follow", "a": str(attempt), "on": False})
 
-    def _binds(self, launch: Launch, mounted: dict[str, Path]) -> list[Bind]:
+    def _binds(self, launch: Launch, prepared: dict[int, Bind]) -> list[Bind]:
         binds: list[Bind] = []
         try:
-            for mount in launch.spec.mounts:
-                if mount.source in mounted:
-                    binds.append(Bind(str(mounted[mount.source]), (), mount.target, mount.read_only))
+            for number, mount in enumerate(launch.spec.mounts):
+                if number in prepared:
+                    binds.append(prepared[number])
                     continue
                 bound = self._storage.bind(mount.source, launch.project, mount.read_only)
                 binds.append(Bind(str(bound.root), bound.parts, mount.target, bound.read_only))
@@ -238,6 +275,7 @@ class LocalEngine:
             key = Attempt.parse(said.claim.a)
             self._held.add(key)
             self._leases.restore(key, said.claim.note)
+            self._staging.watch(key)
         elif said.trimmed:
             attempt, name, at, message = said.trimmed
             put(Trimmed(Attempt.parse(attempt), ReplicaName.parse(name), at, message))

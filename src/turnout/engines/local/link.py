@@ -82,6 +82,7 @@ class Link:
         self._decoder = msgspec.json.Decoder(Said)
         self._in: list[bytes] = []
         """The parts of a line whose end has not come."""
+        self._held = b""
         self._out = bytearray()
         self._closed = False
 
@@ -95,6 +96,7 @@ class Link:
         connection = self._dial() or await asyncio.to_thread(self._start)
         connection.setblocking(False)
         self._socket, self._in = connection, []
+        self._held = b""
         self._out.clear()
         asyncio.get_running_loop().add_reader(connection, self._receive)
         self._hello = asyncio.get_running_loop().create_future()
@@ -105,7 +107,24 @@ class Link:
         """At once, as far as the socket takes it: the caller's next line runs when the keeper can already read it."""
         if self._socket is None:
             raise Unreachable("the keeper is being started again")
-        data = msgspec.json.encode(message) + b"\n"
+        self._send(self._held + msgspec.json.encode(message) + b"\n")
+
+    def send_soon(self, message: object) -> None:
+        """With the next, or when the caller has let go of the loop: nobody waits for it."""
+        if self._socket is None:
+            raise Unreachable("the keeper is being started again")
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._send_held)
+        self._held += msgspec.json.encode(message) + b"\n"
+
+    def _send_held(self) -> None:
+        if self._held and self._socket is not None:
+            with contextlib.suppress(Unreachable):
+                self._send(self._held)
+
+    def _send(self, data: bytes) -> None:
+        assert self._socket
+        self._held = b""
         if not self._out:
             try:
                 sent = self._socket.send(data)
@@ -226,7 +245,7 @@ class Link:
         if self._socket is None:
             return
         try:
-            data = self._socket.recv(1 << 20)
+            data = self._socket.recv(1 << 16)
         except BlockingIOError:
             return
         except OSError:

@@ -4,15 +4,16 @@ Without a sandbox the program can put anything in the place of each. What is not
 however large a file seems to be, only what was really written to it is read.
 """
 
-import contextlib
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from turnout.engines import Mark
+
+T = TypeVar("T")
 
 _MARK = struct.Struct("<QQQ")
 _STREAMS = ("stdout", "stderr")
@@ -25,39 +26,42 @@ class FileLog:
         self._directory = str(directory)
 
     def size(self, stream: int) -> int:
-        with self._open(_STREAMS[stream]) as file:
-            return file.end
+        return self._look(_STREAMS[stream], lambda file: file.end)
 
     def read(self, stream: int, offset: int, count: int) -> bytes:
-        with self._open(_STREAMS[stream]) as file:
+        def read(file: _File) -> bytes:
             before = file.hole[0] if file.hole and offset < file.hole[1] else file.end
             return file.read(offset, min(count, before - offset))
 
+        return self._look(_STREAMS[stream], read)
+
     def hole(self, stream: int) -> tuple[int, int] | None:
-        with self._open(_STREAMS[stream]) as file:
-            return file.hole
+        return self._look(_STREAMS[stream], lambda file: file.hole)
 
     def marks(self, first: int = 0, count: int | None = None) -> list[Mark]:
-        with self._open("marks") as file:
+        def read(file: _File) -> bytes:
             there = file.end // _MARK.size - first
             wanted = there if count is None else min(count, there)
-            data = file.read(first * _MARK.size, wanted * _MARK.size)
+            return file.read(first * _MARK.size, wanted * _MARK.size)
+
+        data = self._look("marks", read)
         whole = len(data) // _MARK.size * _MARK.size
         return [Mark(*fields) for fields in _MARK.iter_unpack(data[:whole])]
 
     def mark_count(self) -> int:
-        with self._open("marks") as file:
-            return file.end // _MARK.size
+        return self._look("marks", lambda file: file.end // _MARK.size)
 
-    @contextlib.contextmanager
-    def _open(self, name: str) -> Iterator["_File"]:
+    def _look(self, name: str, what: Callable[["_File"], T]) -> T:
+        path = f"{self._directory}/{name}"
         try:
-            fd = os.open(f"{self._directory}/{name}", _READ)
+            fd = os.open(path, _READ)
         except OSError:
-            yield _NOTHING
-            return
+            return what(_NOTHING)
         try:
-            yield _measure(fd)
+            found = what(_measure(fd))
+            # The keeper uses the directory of one that has printed nothing again, for another job. If it had done so
+            # before we looked, the file is not here any more.
+            return found if _is_at(fd, path) else what(_NOTHING)
         finally:
             os.close(fd)
 
@@ -98,6 +102,13 @@ def _measure(fd: int) -> _File:
             return _File(fd, start, hole)
         hole = (hole[0] if hole else start, position)
     return _File(fd, position, hole)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except OSError:
+        return False
 
 
 def _seek(fd: int, position: int, whence: int) -> int | None:

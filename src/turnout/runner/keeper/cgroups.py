@@ -156,7 +156,13 @@ class SlotV1(Slot):
         return [*wanted, limit]
 
     def _pids(self) -> list[int]:
-        return [int(pid) for pid in read(self._at["pids"] + "/cgroup.procs").split()]
+        # Opened anew each time: the kernel makes the list only once for each opening.
+        fd = os.open(self._at["pids"] + "/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # A part of a long one will do: whoever looks comes again until there is none.
+            return [int(pid) for pid in os.read(fd, 1 << 16).split(b"\n")[:-1]]
+        finally:
+            os.close(fd)
 
     def _count_kills(self) -> int:
         return count(read(self._at["memory"] + "/memory.oom_control"), "oom_kill")

@@ -13,6 +13,8 @@ Message = dict[str, Any]
 VERSION = 1
 
 _MOST = 64 << 20
+_PIECE = 1 << 16
+"""More would be fresh memory from the kernel each time."""
 
 
 class Channel:
@@ -30,7 +32,7 @@ class Channel:
     def receive(self, handle: Callable[[Message], None]) -> bool:
         """False when the other side is gone."""
         try:
-            data = self.connection.recv(1 << 20)
+            data = self.connection.recv(_PIECE)
         except BlockingIOError:
             return True
         except OSError:

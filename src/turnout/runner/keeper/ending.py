@@ -151,7 +151,7 @@ class Endings:
 
     def _end_orphans(self, replica: Replica) -> bool:
         """Every child of ours that is no replica is an orphan of one; its environment tells of which."""
-        children = set(map(int, os.pread(self._list, 1 << 20, 0).split()))
+        children = set(map(int, self._listed().split()))
         strangers = children - self._children.keys() - self._left.keys() - self._own
         orphans = [pid for pid in strangers if self._belongs(pid, replica)]
         if not orphans:
@@ -159,6 +159,13 @@ class Endings:
         processes.end_trees(orphans)
         self._left.update(dict.fromkeys(orphans, replica))
         return True
+
+    def _listed(self) -> bytes:
+        """The kernel gives a page at a time."""
+        found = b""
+        while more := os.pread(self._list, 1 << 12, len(found)):
+            found += more
+        return found
 
     def _belongs(self, pid: int, replica: Replica) -> bool:
         mark = processes.marker(pid)

@@ -59,6 +59,11 @@ class Journal:
     def append(self, *lines: Line) -> None:
         self.append_encoded([encode(line) for line in lines])
 
+    def append_later(self, line: Line) -> None:
+        """With the next that is appended: it is no loss if the keeper is killed before."""
+        self._lines += 1
+        self._waiting += (encode(line) + "\n").encode()
+
     def append_encoded(self, texts: list[str]) -> None:
         self._lines += len(texts)
         if texts:

@@ -4,6 +4,8 @@ import os
 import socket
 import time
 import traceback
+from collections import deque
+from collections.abc import Callable
 
 from . import processes
 from .cgroups import Slots
@@ -16,7 +18,7 @@ from .loop import READ, WRITE, Loop
 from .point import point
 from .replica import NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica
 from .say import say
-from .spares import BOX, WORKSPACE, Spares
+from .spares import BOX, QUIET, WORKSPACE, Spares
 from .spawn import NotStarted, Plan, prepare, spawn
 
 _LOOK_AGAIN = 0.001
@@ -46,6 +48,10 @@ class Keeper:
         self._limits = Limits(open_files)
         self._channel: Channel | None = None
         self._writing = False
+        self._urgent = False
+        """Something has ended: the service is told at once. All else waits until there is nothing to do."""
+        self._work: deque[Callable[[], None]] = deque()
+        """What the service has asked for, in its order. One piece at a time, so that ends are noticed in between."""
         self._watcher = Watcher()
         self._spares = Spares(attempts, sandbox)
         self._looking = 0
@@ -64,13 +70,15 @@ class Keeper:
         while True:
             # The service that started us has knocked already; whoever comes after the last look finds nobody
             # and starts the next keeper.
-            if not self._channel and not self._endings.running and not self.journal.behind:
+            if not (self._channel or self._work or self._endings.running):
                 self._accept()
-                if not self._channel:
+                self.journal.catch_up()
+                if not self._channel and not self.journal.behind:
                     self._spares.close()
                     return
-            self.loop.turn(self._spares.furnish)
-            self._flush()
+            self.loop.turn(self._do_one, self._spares.furnish)
+            if self._urgent or not self._work:
+                self._flush()
             if (self.journal.behind or self._unmarked) and not self._trying_again:
                 self._trying_again = True
                 self.loop.later(_TRY_AGAIN, self._try_again)
@@ -102,14 +110,20 @@ class Keeper:
             return
         if self._writing:
             self._flush()
-        if self._channel and not self._channel.receive(self._handle):
+        if self._channel and not self._channel.receive(self._put):
             self._hang_up()
 
-    def _handle(self, message: Message) -> None:
+    def _put(self, message: Message) -> None:
+        self._work.append(lambda: self._do(message))
+
+    def _do_one(self) -> bool:
+        if not self._work:
+            return False
         try:
-            self._do(message)
+            self._work.popleft()()
         except Exception:  # noqa: BLE001 what one message asks for must not take with it what others have
-            say(f"{str(message)[:200]}: {traceback.format_exc()}")
+            say(traceback.format_exc())
+        return True
 
     def _do(self, message: Message) -> None:
         match message["t"]:
@@ -122,7 +136,15 @@ class Keeper:
             case "forget":
                 self._forget(message["a"], message["keep"])
             case "follow":
-                (self._followed.add if message["on"] else self._followed.discard)(message["a"])
+                self._follow(message["a"], message["on"])
+
+    def _follow(self, attempt: str, on: bool) -> None:
+        if not on:
+            self._followed.discard(attempt)
+            return
+        self._followed.add(attempt)
+        # What grew since the other side looked was not told to anybody.
+        self.send({"grew": attempt})
 
     def _greet(self) -> None:
         self._followed.clear()
@@ -138,6 +160,7 @@ class Keeper:
             self._channel.send(encode(message))
 
     def _flush(self) -> None:
+        self._urgent = False
         if not self._channel:
             return
         try:
@@ -180,14 +203,13 @@ class Keeper:
             for replica in gang.replicas.values():
                 self.end(replica, STOPPED, message="it was stopped before it started")
             return
-        started = [self._start(gang.replicas[plan["name"]], plan) for plan in plans]
-        point("keeper.spawned")
-        self.record(gang, *filter(None, started))
+        starts = [lambda plan=plan: self._start(gang.replicas[plan["name"]], plan) for plan in plans]
+        self._work.extendleft(reversed(starts))
 
-    def _start(self, replica: Replica, plan: Plan) -> Line | None:
-        """Its line for the journal; None if it could not be started, which is its end."""
+    def _start(self, replica: Replica, plan: Plan) -> None:
         try:
             self._spares.move_in(replica.directory)
+            self.loop.later(QUIET, _nothing)
             prepare(replica.directory, plan)
             self.open_log(replica)
             replica.slot = self.slots.take(plan) if self.slots else None
@@ -195,16 +217,18 @@ class Keeper:
                 replica.pid = spawn(replica, plan)
         except NotStarted as error:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
-            return None
+            return
         except Exception as error:  # noqa: BLE001 a plan that cannot be carried out must not take the others with it
             self.end(replica, STAGING, message=f"{replica.name} could not be started: {error}")
-            return None
+            return
         replica.at = time.time_ns()
         self._endings.watch(replica)
+        self.listen(replica)
         self._limit(replica)
         replica.slot_number = replica.slot.number if replica.slot else -1
         replica.start = processes.start_time(replica.pid) or 0
-        return replica.started_line
+        point("keeper.spawned")
+        self.record(replica.gang, replica.started_line)
 
     def adopt(self, replica: Replica, pidfd: int | None) -> None:
         """One that an earlier keeper started; None: it is gone already."""
@@ -233,7 +257,10 @@ class Keeper:
         replica.log = Log(replica.directory, replica.gang.log_bytes)
         # Not at once: of one that has ended by then only the last mark is wanted.
         self.loop.later(2 * _LOOK_AGAIN, lambda: self._rearm(replica))
-        if replica.sandboxed:
+
+    def listen(self, replica: Replica) -> None:
+        """To what comes out of its pipes. Whoever opens one before that waits."""
+        if replica.log and replica.sandboxed:
             outlets = replica.outlets = Outlets(f"{replica.directory}/{BOX}/out", replica.log)
             for number, fd in enumerate(outlets.fds):
                 self.loop.on(fd, lambda number=number: self._pour(replica, outlets, number))
@@ -344,6 +371,7 @@ class Keeper:
             self.slots.give_back(replica.slot)
             replica.slot = None
         point("keeper.ending")
+        self._urgent = True
         ended = [replica.gang.attempt, replica.name, at or time.time_ns(), cause, code, number, message]
         self.record(replica.gang, {"ended": ended})
 
@@ -364,7 +392,7 @@ class Keeper:
             return
         if gang is None and attempt not in self.tombs:
             return
-        self.journal.append({"forgotten": attempt})
+        self.journal.append_later({"forgotten": attempt})
         self.gangs.pop(attempt, None)
         self.tombs.discard(attempt)
         self._followed.discard(attempt)
@@ -377,6 +405,8 @@ class Keeper:
         """Empty directories are used again, the others go by a process: a big tree must not hold up the loop."""
         full: list[str] = []
         for replica in gang.replicas.values():
+            if self._spares.take_back_all(replica.directory):
+                continue
             paths = (f"{replica.directory}/{name}" for name in WORKSPACE)
             full += [path for path in paths if not self._spares.take_back(path)]
             if replica.sandboxed:
@@ -391,3 +421,7 @@ class Keeper:
         for gang in self.gangs.values():
             lines += gang.lines
         self.journal.rewrite(lines)
+
+
+def _nothing() -> None:
+    """To wake up is enough: when there is nothing else to do, spares are made."""

@@ -34,12 +34,18 @@ class Loop:
         self._count += 1
         heapq.heappush(self._timers, (time.monotonic() + seconds, self._count, then))
 
-    def turn(self, idle: Callable[[], bool]) -> None:
-        """Waits for the next thing and does all that is due; until then `idle` is called as long as it says True."""
+    def turn(self, work: Callable[[], bool], idle: Callable[[], bool]) -> None:
+        """One piece of `work`, and all that is due. Without either: waits, after `idle` has no more to do.
+
+        Both say whether they had something to do.
+        """
+        worked = work()
         ready = self._epoll.poll(0)
-        while not ready and idle():
-            ready = self._epoll.poll(0)
-        for fd, _ in ready or self._epoll.poll(self._patience()):
+        if not worked:
+            while not ready and idle():
+                ready = self._epoll.poll(0)
+            ready = ready or self._epoll.poll(self._patience())
+        for fd, _ in ready:
             then = self._ready.get(fd)
             if then is not None:
                 then()

@@ -102,6 +102,7 @@ def _take_over(keeper: Keeper, replica: Replica) -> None:
     if os.path.isdir(replica.directory):
         try:
             keeper.open_log(replica)
+            keeper.listen(replica)
         except OSError as error:
             say(f"{replica.key} goes on without all of its logs: {error}")
     if keeper.slots and replica.slot_number >= 0:

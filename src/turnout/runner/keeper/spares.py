@@ -1,12 +1,14 @@
 """Directories of replicas, made before they are wanted and moved into place by a rename.
 
 To make files is the dearest part of a start on some file systems (ext4 steps over every inode that was freed in the
-last minutes), so it is done while there is nothing else to do, and what is empty at the end is used again.
+last minutes), so it is done while there is nothing else to do, and what is empty at the end is used again: the whole
+directory of a replica that has printed and left nothing, else its workspace.
 """
 
 import contextlib
 import os
 import shutil
+import stat
 import time
 
 from .say import Outage
@@ -14,13 +16,17 @@ from .say import Outage
 WORKSPACE = ("work", "tmp")
 """What the user's program may write into: it goes when the replica is forgotten, the logs stay."""
 BOX = "box"
-"""What a sandbox needs: bubblewrap's `status`, and `out` with the pipes that are its /dev/stdout and /dev/stderr."""
+"""What a sandbox needs: its `hosts`, bubblewrap's `status`, in `out` the pipes that are /dev/stdout and /dev/stderr."""
 
 PIPES = ("stdout", "stderr")
 _MODE = 0o755
+_MODE_ALL, _MODE_LOG = 0o750, 0o640
 _READY = 8
+_FEW = 2
 _EMPTY = 64
 _PAUSE = 1.0
+QUIET = 0.02
+"""For so long after a start spares are made only if there are few: it would slow down what has just been started."""
 
 
 class Spares:
@@ -35,13 +41,17 @@ class Spares:
         self._count = 0
         self._outage = Outage(f"no directory can be made below {attempts}")
         self._not_before = 0.0
+        self._quiet_from = 0.0
         for name in os.listdir(attempts):
             if name.startswith("."):
                 shutil.rmtree(f"{attempts}/{name}", ignore_errors=True)
 
     def furnish(self) -> bool:
         """Makes one more, if there are too few. Called when there is nothing else to do."""
-        if len(self._ready) >= _READY or (self._outage.on and time.monotonic() < self._not_before):
+        there, now = len(self._ready), time.monotonic()
+        if there >= _READY or (there >= _FEW and now < self._quiet_from):
+            return False
+        if self._outage.on and now < self._not_before:
             return False
         try:
             self._ready.append(self._made())
@@ -54,6 +64,7 @@ class Spares:
 
     def move_in(self, directory: str) -> None:
         """`directory` is there afterwards, with an empty workspace and two empty logs. Raises OSError."""
+        self._quiet_from = time.monotonic() + QUIET
         if self._ready and _moved(self._ready.pop(), directory):
             return
         if not os.path.exists(directory):
@@ -62,11 +73,26 @@ class Spares:
             return
         self._fill(directory)
 
+    def take_back_all(self, directory: str) -> bool:
+        """A replica's directory, if it is as it was at first: then there is nothing in it that anybody could miss."""
+        if len(self._ready) >= _EMPTY:
+            return False
+        try:
+            if not self._as_made(directory):
+                return False
+            if self._with_boxes:
+                os.truncate(f"{directory}/{BOX}/status", 0)
+            name = self._name()
+            os.rename(directory, name)
+        except OSError:
+            return False
+        self._ready.append(name)
+        return True
+
     def take_back(self, path: str) -> bool:
         """A directory of a workspace that is not needed any more; False if it is not as it was at first."""
         try:
-            as_made = os.stat(path).st_mode & 0o7777 == _MODE and not os.listdir(path)
-            return as_made and self._keep(path, self._empty)
+            return _is_empty(path) and self._keep(path, self._empty)
         except FileNotFoundError:
             return True
         except OSError:
@@ -83,6 +109,17 @@ class Spares:
     def close(self) -> None:
         for path in (*self._ready, *self._empty, *self._boxes):
             shutil.rmtree(path, ignore_errors=True)
+
+    def _as_made(self, directory: str) -> bool:
+        """Raises OSError if something is missing."""
+        names = {*WORKSPACE, *PIPES, BOX} if self._with_boxes else {*WORKSPACE, *PIPES}
+        if set(os.listdir(directory)) != names or _mode(directory) != stat.S_IFDIR | _MODE_ALL:
+            return False
+        if self._with_boxes and len(os.listdir(f"{directory}/{BOX}/out")) != len(PIPES):
+            return False
+        return all(_is_empty(f"{directory}/{name}") for name in WORKSPACE) and all(
+            _is_unwritten(f"{directory}/{name}") for name in PIPES
+        )
 
     def _keep(self, path: str, pool: list[str]) -> bool:
         if len(pool) >= _EMPTY:
@@ -113,7 +150,7 @@ class Spares:
 
     def _fill(self, directory: str) -> None:
         """Whatever is there already stays, whatever is missing is made."""
-        _mkdir(directory, 0o750)
+        _mkdir(directory, _MODE_ALL)
         for name in WORKSPACE:
             if not self._empty or not _moved(self._empty.pop(), f"{directory}/{name}"):
                 _mkdir(f"{directory}/{name}")
@@ -122,8 +159,10 @@ class Spares:
             if self._boxes:
                 _moved(self._boxes.pop(), box)
             make_pipes(box + "/out")
+            for name in ("status", "hosts"):
+                _touch(f"{box}/{name}")
         for name in PIPES:
-            os.close(os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640))
+            _touch(f"{directory}/{name}")
 
 
 def make_pipes(out: str) -> None:
@@ -133,6 +172,23 @@ def make_pipes(out: str) -> None:
     for name in PIPES:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(f"{out}/{name}", 0o600)
+
+
+def _touch(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _MODE_LOG))
+
+
+def _mode(path: str) -> int:
+    return os.lstat(path).st_mode
+
+
+def _is_empty(path: str) -> bool:
+    return _mode(path) == stat.S_IFDIR | _MODE and not os.listdir(path)
+
+
+def _is_unwritten(path: str) -> bool:
+    about = os.lstat(path)
+    return about.st_mode == stat.S_IFREG | _MODE_LOG and about.st_size == 0 and about.st_nlink == 1
 
 
 def _moved(path: str, to: str) -> bool:

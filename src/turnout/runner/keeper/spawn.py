@@ -14,7 +14,7 @@ from .spares import BOX
 Plan = dict[str, Any]
 """A `turnout.runner.plan.ReplicaPlan` as it comes over the socket, with the gang's `shared`."""
 
-_ARGUMENTS, _STATUS, _HOSTS, _SPILL = 3, 4, 5, 6
+_ARGUMENTS, _STATUS, _SPILL = 3, 4, 6
 
 
 class NotStarted(Exception):
@@ -84,12 +84,12 @@ def _enter(plan: Plan) -> None:
 
 
 def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
-    bwrap, *options = plan["sandbox"]
-    shared = plan["shared"]
+    shared, options = plan["shared"], plan["sandbox"]
+    bwrap, _, common = shared["sandbox"].partition("\0")
     # Into a file and not into the environment: bubblewrap itself must not see the user's LD_PRELOAD.
     for name, value in _environment(plan).items():
         options += ("--setenv", name, value)
-    options += ("--ro-bind-data", str(_HOSTS), "/etc/hosts")
+    options += ("--ro-bind", f"{directory}/{BOX}/hosts", "/etc/hosts")
     argv = [bwrap, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS), "--", *plan["argv"]]
     marker = {"TURNOUT_REPLICA": plan["env"]["TURNOUT_REPLICA"]}
     files = _streams(*streams)
@@ -101,8 +101,8 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: in
 
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         keep(_STATUS, os.open(f"{directory}/{BOX}/status", flags, 0o640))
-        keep(_ARGUMENTS, _in_memory("\0".join(options) + "\0"))
-        keep(_HOSTS, _in_memory(shared["hosts"]))
+        keep(_ARGUMENTS, _in_memory(common + "\0".join(options) + "\0"))
+        _write(f"{directory}/{BOX}/hosts", shared["hosts"])
         if "spill" in plan:
             keep(_SPILL, _in_memory("\0".join(plan["spill"])))
         if not shared["mounts"]:
@@ -114,6 +114,17 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: in
 def _environment(plan: Plan) -> dict[str, str]:
     maps: dict[str, str] = plan["shared"]["maps"]
     return plan["env"] | {name: maps[name] + task for name, task in plan.get("tasks", {}).items()}
+
+
+def _write(path: str, text: str) -> None:
+    """Over what is there: ext4 goes to the disk when a file is closed that was emptied and written again."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        size = os.write(fd, text.encode())
+        if os.fstat(fd).st_size > size:
+            os.ftruncate(fd, size)
+    finally:
+        os.close(fd)
 
 
 def _in_memory(text: str) -> int:
