@@ -21,6 +21,7 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "start": starts.start,
     "sandbox": starts.sandboxed,
     "limited": starts.limited,
+    "mounted": starts.mounted,
     "end": starts.end,
     "jobs": rates.jobs,
     "creates": rates.creates,

@@ -30,8 +30,11 @@ class Requests:
             self._key = hmac.digest(self._key, part.encode(), "sha256")
         self._bearer = make_token(KEY, self._now)
 
-    def create(self, name: str, argv: Sequence[str], machine: str = "0U0G0P") -> bytes:
-        return self.call("CreateJob", job_body(name, argv, machine))
+    def create(
+        self, name: str, argv: Sequence[str], machine: str = "0U0G0P", mounts: Sequence[str] = ()
+    ) -> bytes:
+        mounted = {"PackageDir": list(mounts)} if mounts else {}
+        return self.call("CreateJob", job_body(name, argv, machine) | mounted)
 
     def describe(self, name: str) -> bytes:
         return self.call("DescribeJob", {"Name": name, "Cluster": CLUSTER})

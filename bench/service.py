@@ -54,13 +54,18 @@ class Service:
         return Line(self.port)
 
     def run(
-        self, name: str, argv: tuple[str, ...], machine: str = "0U0G0P", pause: float = 0
+        self,
+        name: str,
+        argv: tuple[str, ...],
+        machine: str = "0U0G0P",
+        pause: float = 0,
+        mounts: tuple[str, ...] = (),
     ) -> tuple[int, dict[str, Any]]:
         """When the request was sent, in nanoseconds since 1970, and the job once it has ended.
 
         For `pause` seconds after the answer nothing else is asked for.
         """
-        request = self.requests.create(name, argv, machine)
+        request = self.requests.create(name, argv, machine, mounts)
         before = time.time_ns()
         self.line.ask(request)
         time.sleep(pause)

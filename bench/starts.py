@@ -83,6 +83,29 @@ def sandboxed(table: Table, directory: Path, floor: Floor) -> None:
     )
 
 
+def mounted(table: Table, directory: Path, floor: Floor) -> None:
+    """10 GB in an embedded bucket: it is bound, so its size must not matter."""
+    program, mounts = clock.DATE, ("cos://bench-1250000000.cos.ap-beijing.myqcloud.com/in:/data",)
+    for kind in ("none", "bubblewrap"):
+        with (
+            running(directory / f"without-{kind}", sandbox=kind) as without,
+            running(directory / f"with-{kind}", sandbox=kind) as within,
+        ):
+            within.run("first", program, mounts=mounts)
+            bucket = next(path for path in within.paths.buckets.glob("bench*"))
+            with (bucket / "in" / "large").open("wb") as file:
+                file.truncate(10 << 30)
+            times = _take_turns(
+                table,
+                f"mounted, {kind}",
+                {"without": Starter(without, program), "with": Starter(within, program, mounts=mounts)},
+            )
+        where = "no sandbox" if kind == "none" else "sandbox"
+        what = f"start with an embedded 10 GB mount, beyond none ({where})"
+        beyond = times["with"] - times["without"]
+        table.add(Row("mounted", what, beyond, "ms", target=5, judged="measured", detail=times))
+
+
 def end(table: Table, directory: Path, floor: Floor) -> None:
     """The client asked before the program ended, and is told; the program's last deed is to print the time."""
     count = 20 if table.quick else 100
@@ -110,14 +133,21 @@ def end(table: Table, directory: Path, floor: Floor) -> None:
 class Starter:
     """Seconds from the request until the program says that it runs."""
 
-    def __init__(self, service: Service, program: tuple[str, ...], machine: str = "0U0G0P") -> None:
+    def __init__(
+        self,
+        service: Service,
+        program: tuple[str, ...],
+        machine: str = "0U0G0P",
+        mounts: tuple[str, ...] = (),
+    ) -> None:
+        self._mounts = mounts
         self._service = service
         self._program = program
         self._machine = machine
         self._names = (f"{Path(program[0]).name}-{number}" for number in itertools.count())
 
     def __call__(self) -> float:
-        before, job = self._service.run(next(self._names), self._program, self._machine, PAUSE)
+        before, job = self._service.run(next(self._names), self._program, self._machine, PAUSE, self._mounts)
         return (clock.read(self._service.output(job)) - before) / 1e9
 
 
