@@ -35,6 +35,10 @@ class Paths:
         """Of what had to be fetched for an attempt, or has to be brought away: `0`, `1`… as its mounts are."""
         return self.attempts / f"{attempt}_copies"
 
+    def exported(self, attempt: object) -> Path:
+        """Logs on their way to an object store."""
+        return self.attempts / f"{attempt}_exported"
+
     def workspace(self, attempt: object, replica: object) -> Path:
         """Gone after the end, unless the job asks to keep it."""
         return self.replica(attempt, replica) / "work"

@@ -12,7 +12,7 @@ from turnout.job.query import All, Any, Compare, Not, Page, Query
 from turnout.job.record import Job, NewJob, Replica
 from turnout.job.report import Capacity, Cause, Ended, Node, Report, Saved, Started, Synced, Trimmed
 from turnout.job.resources import Resources
-from turnout.job.spec import Mount, Policy, Program, Role, Spec, WhenLeadSucceeds
+from turnout.job.spec import LogExport, Mount, Policy, Program, Role, Spec, WhenLeadSucceeds
 from turnout.job.state import ENDED, LIVE, Reason, ReplicaState, State
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "IdMaker",
     "Job",
     "Launch",
+    "LogExport",
     "Mark",
     "Mount",
     "NewJob",

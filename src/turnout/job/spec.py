@@ -60,6 +60,15 @@ class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds between two times that changes are brought back; 0: at the end only."""
 
 
+class LogExport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Each replica's log, both streams in the order of time, as a file in the directory `to`."""
+
+    to: str
+    name: str
+    """With `{id}`, the job's UUID, and `{replica}`: `modelarts-job-{id}-{replica}.log`."""
+    period: float = 30
+
+
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """`retry_on` holds values of Reason; a job starts over at most `retries` times, and only for those."""
 
@@ -76,13 +85,14 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     mounts: tuple[Mount, ...] = ()
     working_dir: str = ""
     policy: Policy = Policy()
+    logs: LogExport | None = None
     debug: bool = False
     """Keep the workspace after the end."""
 
     @property
     def saves(self) -> bool:
         """Whether something may have to be brought back at the end."""
-        return any(not mount.read_only for mount in self.mounts)
+        return self.logs is not None or any(not mount.read_only for mount in self.mounts)
 
     @property
     def lead(self) -> Role:

@@ -8,10 +8,8 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Protocol
 
 from turnout import chaos
 from turnout.config import Settings
@@ -21,7 +19,7 @@ from turnout.engines.local.leases import Leases
 from turnout.engines.local.link import Link, Said
 from turnout.engines.local.log import FileLog
 from turnout.engines.local.mover import Mover
-from turnout.engines.local.staging import Staging
+from turnout.engines.local.staging import Staging, Storage
 from turnout.errors import TurnoutError
 from turnout.job import (
     Attempt,
@@ -44,25 +42,6 @@ _log = logging.getLogger(__name__)
 _PAUSE = 1.0
 _GONE = "gone_"
 _ATTEMPT = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
-
-
-class BoundMount(Protocol):
-    @property
-    def root(self) -> Path: ...
-    @property
-    def parts(self) -> tuple[str, ...]: ...
-    @property
-    def read_only(self) -> bool: ...
-
-
-class Storage(Protocol):
-    """What the engine needs of the storage room: a directory on this machine for a mount's source.
-
-    `transfer` is not None for those that have to be copied: how they are reached, credentials and all.
-    """
-
-    def bind(self, source: str, project: str, read_only: bool) -> BoundMount: ...
-    def transfer(self, source: str, project: str) -> dict[str, Any] | None: ...
 
 
 class LocalEngine:
@@ -92,7 +71,9 @@ class LocalEngine:
             self._heard,
             self._lost,
         )
-        self._staging = Staging(self._paths, self._storage, Mover(self._machine.account))
+        self._staging = Staging(
+            self._paths, self._storage, Mover(self._machine.account), self._machine.account
+        )
         self._reports.put_nowait(Capacity((self._machine.node,)))
         self._doomed.put([])  # what the last service did not finish removing
         Thread(target=self._clear_away, name="clear-away", daemon=True).start()
@@ -121,7 +102,7 @@ class LocalEngine:
     async def start(self, launch: Launch) -> None:
         remote = [mount.source for mount in launch.spec.mounts if nfs.is_for(mount.source)]
         copied = self._to_copy(launch, remote)
-        if remote or copied:
+        if remote or copied or launch.spec.logs:
             # It may take its time, and nobody else's job shall wait for it.
             task = asyncio.create_task(self._start_prepared(launch, remote, copied))
             self._mounting[launch.attempt] = task
@@ -139,7 +120,7 @@ class LocalEngine:
 
     async def _start_prepared(self, launch: Launch, remote: list[str], copied: list[int]) -> None:
         try:
-            binds = await self._staging.fetch(launch, copied) if copied else {}
+            binds = await self._staging.fetch(launch, copied)
             for source in remote:
                 mounted = str(await asyncio.to_thread(self._nfs.mount, source))
                 for number, mount in enumerate(launch.spec.mounts):

@@ -1,5 +1,5 @@
 """Mounts that cannot be bound, because they lie in a real object store: copied here before the start, brought back
-while the job runs and at its end.
+while the job runs and at its end. And logs that are wanted as files in a bucket.
 
 Which attempts have something to bring back is written down before their first process starts, without any credentials,
 so that a service that was killed goes on with it.
@@ -15,18 +15,34 @@ from typing import Any, Protocol
 
 import msgspec
 
-from turnout.engines.local.mover import Item, Mover, NotMoved
+from turnout.engines.local.account import Account
+from turnout.engines.local.export import Exported
+from turnout.engines.local.mover import Item, Moved, Mover, NotMoved
 from turnout.errors import TurnoutError
-from turnout.job import Attempt, Launch, Mount
+from turnout.job import Attempt, Launch, Mount, to_uuid
 from turnout.paths import Paths
+from turnout.runner.keeper.mounts import open_source
 from turnout.runner.plan import Bind
 
 _log = logging.getLogger(__name__)
 
 
-class Transfers(Protocol):
-    """What is needed of the storage room: how a source is reached, or None if it can be bound."""
+class BoundMount(Protocol):
+    @property
+    def root(self) -> Path: ...
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+    @property
+    def read_only(self) -> bool: ...
 
+
+class Storage(Protocol):
+    """What the engine needs of the storage room: a directory on this machine for a mount's source.
+
+    `transfer` is not None for those that have to be copied: how they are reached, credentials and all.
+    """
+
+    def bind(self, source: str, project: str, read_only: bool) -> BoundMount: ...
     def transfer(self, source: str, project: str) -> dict[str, Any] | None: ...
 
 
@@ -38,13 +54,29 @@ class _Back(msgspec.Struct):
     period: float
 
 
+class _Logs(msgspec.Struct):
+    to: str
+    names: dict[str, str]
+    """Replica → file."""
+    period: float
+
+
 class _Plan(msgspec.Struct):
     project: str
     back: list[_Back]
+    logs: _Logs | None = None
+
+    @property
+    def period(self) -> float:
+        """0: nothing is brought back before the end."""
+        periods = [one.period for one in (*self.back, *([self.logs] if self.logs else [])) if one.period > 0]
+        return min(periods, default=0)
 
 
 class Staging:
-    def __init__(self, paths: Paths, storage: Transfers, mover: Mover) -> None:
+    def __init__(self, paths: Paths, storage: Storage, mover: Mover, account: Account) -> None:
+        self._account = account
+        self._exported: dict[Attempt, list[Exported]] = {}
         self._paths = paths
         self._storage = storage
         self._mover = mover
@@ -63,10 +95,11 @@ class Staging:
         mounts = launch.spec.mounts
         here = self._paths.copies(launch.attempt)
         back = [_Back(n, mounts[n].source, mounts[n].period) for n in wanted if not mounts[n].read_only]
-        if back:
-            await asyncio.to_thread(self._write, launch.attempt, _Plan(launch.project, back))
-        items = [self._in(launch, number, mounts[number]) for number in wanted]
-        await self._mover.fetch(items)
+        plan = _Plan(launch.project, back, _logs(launch))
+        if plan.back or plan.logs:
+            await asyncio.to_thread(self._write, launch.attempt, plan)
+        if wanted:
+            await self._mover.fetch([self._in(launch, number, mounts[number]) for number in wanted])
         return {n: Bind(str(here), (str(n),), mounts[n].target, mounts[n].read_only) for n in wanted}
 
     def watch(self, attempt: Attempt) -> None:
@@ -74,9 +107,8 @@ class Staging:
         plan = self._read(attempt)
         if plan is None or attempt in self._watching:
             return
-        periods = [back.period for back in plan.back if back.period > 0]
-        if periods:
-            self._watching[attempt] = asyncio.create_task(self._repeat(attempt, plan, min(periods)))
+        if plan.period:
+            self._watching[attempt] = asyncio.create_task(self._repeat(attempt, plan))
 
     async def save(self, attempt: Attempt) -> str:
         """All that has changed; what was moved, for people. Raises TurnoutError."""
@@ -84,10 +116,10 @@ class Staging:
         plan = self._read(attempt)
         if plan is None:
             return ""
-        moved = await self._mover.bring_back(self._out(attempt, plan, plan.back), final=True)
+        moved = await self._bring_back(attempt, plan, final=True)
         if not moved.files:
             return ""
-        places = ", ".join(back.source for back in plan.back)
+        places = ", ".join(back.source for back in plan.back) or (plan.logs.to if plan.logs else "")
         files = "1 file" if moved.files == 1 else f"{moved.files} files"
         return f"{files} ({moved.bytes} bytes) went to {places}"
 
@@ -95,11 +127,12 @@ class Staging:
         self._unwatch(attempt)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(attempt))
-        copies = self._paths.copies(attempt)
-        if not keep and copies.exists():
-            asyncio.get_running_loop().run_in_executor(
-                None, lambda: shutil.rmtree(copies, ignore_errors=True)
-            )
+        self._exported.pop(attempt, None)
+        here = [
+            path for path in (self._paths.copies(attempt), self._paths.exported(attempt)) if path.exists()
+        ]
+        if not keep and here:
+            asyncio.get_running_loop().run_in_executor(None, _remove, here)
 
     def close(self) -> None:
         for task in self._watching.values():
@@ -126,15 +159,52 @@ class Staging:
             raise NotMoved(f"{source!r} is not in an object store any more: the settings have changed")
         return found
 
-    async def _repeat(self, attempt: Attempt, plan: _Plan, period: float) -> None:
-        backs = [back for back in plan.back if back.period > 0]
+    async def _repeat(self, attempt: Attempt, plan: _Plan) -> None:
         while True:
-            await asyncio.sleep(period)
+            await asyncio.sleep(plan.period)
             try:
-                await self._mover.bring_back(self._out(attempt, plan, backs), final=False)
-            except TurnoutError as error:
+                await self._bring_back(attempt, plan, final=False)
+            except (TurnoutError, OSError) as error:
                 # The next time may go well, and the last time tells.
-                _log.warning("results of %s: %s", attempt, error.message)
+                _log.warning("results of %s: %s", attempt, error)
+
+    async def _bring_back(self, attempt: Attempt, plan: _Plan, *, final: bool) -> Moved:
+        items = self._out(attempt, plan, [back for back in plan.back if final or back.period > 0])
+        if plan.logs and (final or plan.logs.period > 0):
+            items += await asyncio.to_thread(self._export, attempt, plan.project, plan.logs, final)
+        return await self._mover.bring_back(items, final=final) if items else Moved()
+
+    def _export(self, attempt: Attempt, project: str, logs: _Logs, final: bool) -> list[Item]:
+        """Writes the logs; what is left to move. Raises TurnoutError or OSError."""
+        exported = self._exported.get(attempt)
+        if exported is None:
+            names = logs.names.items()
+            exported = [Exported(self._paths.replica(attempt, replica), name) for replica, name in names]
+            self._exported[attempt] = exported
+        reach = self._storage.transfer(logs.to, project)
+        if reach is None:
+            bound = self._storage.bind(logs.to, project, read_only=False)
+            directory = open_source((str(bound.root), bound.parts))
+        else:
+            self._paths.exported(attempt).mkdir(exist_ok=True)
+            directory = os.open(self._paths.exported(attempt), os.O_PATH | os.O_CLOEXEC)
+        try:
+            for one in exported:
+                one.write(lambda name: self._open(directory, name), final=final)
+        finally:
+            os.close(directory)
+        if reach is None:
+            return []
+        state = str(self._paths.copies(attempt)) + ".logs"
+        return [reach | {"from": str(self._paths.exported(attempt)), "state": state}]
+
+    def _open(self, directory: int, name: str) -> int:
+        """No link is followed, and nothing is opened that would make us wait."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o644, dir_fd=directory)
+        if self._account.other:
+            os.fchown(fd, self._account.uid, self._account.gid)
+        return fd
 
     def _unwatch(self, attempt: Attempt) -> None:
         task = self._watching.pop(attempt, None)
@@ -165,3 +235,17 @@ class Staging:
             file.flush()
             os.fsync(file.fileno())
         fresh.rename(self._file(attempt))
+
+
+def _logs(launch: Launch) -> _Logs | None:
+    wanted = launch.spec.logs
+    if wanted is None:
+        return None
+    job = to_uuid(launch.attempt.job)
+    names = {str(name): wanted.name.format(id=job, replica=name) for name, _ in launch.replicas()}
+    return _Logs(wanted.to, names, wanted.period)
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
