@@ -33,7 +33,7 @@ class Service:
         self, data: Path, config: str = "", env: Mapping[str, str] = {}, user: int | None = None
     ) -> None:
         self.data = data
-        self.port = _free_port()
+        self.port = free_port()
         self.env = dict(env)
         self.user = user
         self.process: subprocess.Popen[bytes] | None = None
@@ -244,7 +244,7 @@ def end_tree(pid: int) -> None:
             os.kill(one, signal.SIGKILL)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

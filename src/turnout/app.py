@@ -30,15 +30,17 @@ from turnout.config import Settings
 from turnout.control import Control
 from turnout.control.sweep import keep_swept
 from turnout.dialects import native, tia
+from turnout.doors import gcs
 from turnout.engines.local import LocalEngine
 from turnout.engines.local.account import Account, job_user
 from turnout.engines.local.interpreters import ask, host_python
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
-from turnout.service import Jobs, Logs
-from turnout.storage import Storage
+from turnout.service import Jobs, Logs, Objects
+from turnout.storage import Backing, Remote, Storage
+from turnout.storage.remote import check as check_backing
 from turnout.store import Store
-from turnout.web import LimitedProtocol, LocalPeersOnly, page
+from turnout.web import LimitedProtocol, LocalPeersOnly, page, refusal_of
 from turnout.web import routes as status_routes
 
 
@@ -47,21 +49,24 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config.prepare_chaos()
     check(settings)
-    with listen(settings) as listener:
+    with contextlib.ExitStack() as opened:
+        listeners = [opened.enter_context(listen(settings.server.host, settings.server.port))]
+        if settings.storage.s3.port:
+            listeners.append(opened.enter_context(listen(settings.server.host, settings.storage.s3.port)))
         paths = prepare_data(settings)
         with lock(paths):
             keys = Keys(open_root_key(paths.root_key, settings.root_key))
-            uvloop.run(_serve(settings, paths, keys, listener))
+            uvloop.run(_serve(settings, paths, keys, listeners))
 
 
-async def _serve(settings: Settings, paths: Paths, keys: Keys, listener: socket.socket) -> None:
+async def _serve(settings: Settings, paths: Paths, keys: Keys, listeners: list[socket.socket]) -> None:
     async with house(settings, paths, keys) as (app, leave):
         # What is there by now stays for good; young garbage is what a request leaves behind, mostly without cycles.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
-        sys.stdout.write(_welcome(settings, keys.root, listener.getsockname()[1], paths))
+        sys.stdout.write(_welcome(settings, keys.root, listeners[0].getsockname()[1], paths))
         sys.stdout.flush()
-        await _Server(_uvicorn(app), leave).serve([listener])
+        await _Server(_uvicorn(app), leave).serve(listeners)
 
 
 @contextlib.asynccontextmanager
@@ -73,34 +78,76 @@ async def house(
     store = Store.open(settings.store.url, paths.database)
     user = await asyncio.to_thread(job_user, settings.engines.local.user)
     owner = (user.uid, user.gid) if os.geteuid() == 0 else None
-    real = {
-        kind: {name: msgspec.to_builtins(one) for name, one in table.items()}
-        for kind, table in (("backings", settings.storage.buckets), ("schemes", settings.storage.schemes))
-    }
-    storage = Storage(paths.buckets, settings.host_paths(), paths.data, owner, user.blocked, **real)
+    storage = Storage(
+        paths.buckets, settings.host_paths(), paths.data, owner, user.blocked, _remote(settings)
+    )
     engines = {"local": LocalEngine(paths, settings, storage)}
     control = Control(store, engines, clusters)
     jobs = Jobs(store, control, clusters)
     logs = Logs(jobs)
     front = tia.endpoint(jobs, logs, keys, settings, storage, time.monotonic(), settings.no_auth, page)
-    rest = Starlette(routes=[*native.routes(jobs, logs, keys, settings), *status_routes(jobs)])
+    rest = Starlette(
+        routes=[
+            *native.routes(jobs, logs, Objects(storage), keys, settings),
+            *status_routes(jobs),
+            *gcs.routes(storage.embedded, keys, settings, refusal_of),
+        ]
+    )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # TI-A has one path and catches everything itself: nothing that Starlette puts around a call is of use to it.
         await (front if scope["path"] == "/" else rest)(scope, receive, send)
 
+    whole = _with_s3(app, storage, keys, settings) if settings.storage.s3.port else app
+    await asyncio.to_thread(storage.embedded.sweep)
     for engine in engines.values():
         await engine.open()
     await control.start()
     sweeping = asyncio.create_task(keep_swept(store, engines, settings.limits.log_days), name="sweep")
     try:
-        yield LocalPeersOnly(app) if settings.no_auth else app, control.hub.close
+        yield LocalPeersOnly(whole) if settings.no_auth else whole, control.hub.close
     finally:
         sweeping.cancel()
         await control.close()
         for engine in engines.values():
             await engine.close()
         await store.close()
+
+
+def _with_s3(app: ASGIApp, storage: Storage, keys: Keys, settings: Settings) -> ASGIApp:
+    """S3 has every path for itself, so it has a port of its own."""
+    from turnout.doors import s3  # only for those who want it
+
+    door = s3.app(storage.embedded, keys, time.time, settings.no_auth)
+
+    async def whole(scope: Scope, receive: Receive, send: Send) -> None:
+        at_door = scope["type"] == "http" and scope["server"][1] == settings.storage.s3.port
+        await (door if at_door else app)(scope, receive, send)
+
+    return whole
+
+
+def _remote(settings: Settings) -> Remote:
+    """The buckets that lie in real object stores. Raises Misconfigured."""
+    buckets, schemes = settings.storage.buckets, settings.storage.schemes
+    private = {name: one.project for name, one in buckets.items() if one.project}
+    private |= {f"{name}://": one.project for name, one in schemes.items() if one.project}
+    found = Remote(
+        {name: _backing(one, f"s3://{name}") for name, one in buckets.items()},
+        {name: _backing(one, f"{name}://") for name, one in schemes.items()},
+        private,
+        config.usual_credentials(),
+    )
+    for kind, backings in (("buckets", found.buckets), ("schemes", found.schemes)):
+        for name, backing in backings.items():
+            check_backing(backing, f"[storage.{kind}.{name}]")
+    return found
+
+
+def _backing(one: config.Backing, url: str) -> Backing:
+    fields = msgspec.to_builtins(one)
+    del fields["project"]
+    return Backing(**fields | {"url": one.url or url})
 
 
 def _uvicorn(app: ASGIApp) -> uvicorn.Config:
@@ -225,9 +272,8 @@ def lock(paths: Paths) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def listen(settings: Settings) -> Generator[socket.socket]:
+def listen(host: str, port: int) -> Generator[socket.socket]:
     """The socket, bound before anything is started, so that a port that is taken is told at once."""
-    host, port = settings.server.host, settings.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -263,11 +309,12 @@ def _welcome(settings: Settings, root: Key, port: int, paths: Paths) -> str:
     endpoint = f"http://{host}:{port}"
     key = "not needed (--no-auth)" if settings.no_auth else f"{root.id}:{root.secret}"
     variable = "" if settings.no_auth else f" TURNOUT_KEY={key}"
+    s3 = f"\n  S3         http://{host}:{settings.storage.s3.port}" if settings.storage.s3.port else ""
     tictl = Path(sys.argv[0]).with_name("tictl")
     return f"""\
 Turnout {__version__} listens on {endpoint}
   root key   {key}
-  data       {paths.data}
+  data       {paths.data}{s3}
 
 Submit a first job, from another terminal:
   export TURNOUT_ENDPOINT={endpoint}{variable}

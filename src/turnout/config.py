@@ -68,15 +68,15 @@ class Backing(msgspec.Struct, forbid_unknown_fields=True):
     """A real object store behind a bucket, or behind all buckets of a scheme."""
 
     url: str = ""
-    """For a bucket: the one it really is, `s3://name/prefix` or `gs://name`; empty: its own name."""
+    """For a bucket: the one it really is, `s3://name/prefix`, or gs, cos, obs; for a scheme: `s3://` and its like."""
     endpoint: str = ""
     region: str = ""
     key: str = ""
     secret: str = ""
     """With `key`; left out: what the usual variables say (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
     token: str = ""
-    virtual_hosted: bool = False
-    """The bucket's name goes into the host's name: COS and OBS want it so."""
+    virtual_hosted: bool | None = None
+    """Whether the bucket's name goes into the host's; left out: where the endpoint is known to want it."""
     anonymous: bool = False
     allow_http: bool = False
     project: str = ""
@@ -88,6 +88,11 @@ class S3Door(msgspec.Struct, forbid_unknown_fields=True):
     """Where the embedded buckets speak S3; 0: nowhere."""
 
 
+class GcsDoor(msgspec.Struct, forbid_unknown_fields=True):
+    anonymous: bool = False
+    """Lets everybody who can connect use the open buckets without a token, as storage emulators do."""
+
+
 class Storage(msgspec.Struct, forbid_unknown_fields=True):
     host_paths: list[str] | None = None
     """Directories that `file://` may reach, `:rw` behind a writable one; None: see `Settings.host_paths`."""
@@ -95,6 +100,7 @@ class Storage(msgspec.Struct, forbid_unknown_fields=True):
     schemes: dict[str, Backing] = {}
     """`cos`, `obs`, `gs`, `s3`. What neither names is embedded: a directory below the data directory."""
     s3: S3Door = msgspec.field(default_factory=S3Door)
+    gcs: GcsDoor = msgspec.field(default_factory=GcsDoor)
 
 
 class Limits(msgspec.Struct, forbid_unknown_fields=True):
@@ -145,6 +151,11 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
                 return []
             return [(Path.home(), True), (Path(tempfile.gettempdir()), True)]
         return [(Path(p.removesuffix(":rw")), p.endswith(":rw")) for p in self.storage.host_paths]
+
+
+def usual_credentials() -> dict[str, str]:
+    """What the clouds' own tools would use."""
+    return {name: os.environ[name] for name in ("GOOGLE_APPLICATION_CREDENTIALS",) if name in os.environ}
 
 
 def load(file: str | None = None, flags: Table | None = None) -> Settings:
@@ -285,6 +296,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "storage.buckets[...]": Backing,
     "storage.schemes[...]": Backing,
     "storage.s3": S3Door,
+    "storage.gcs": GcsDoor,
     "limits": Limits,
 }
 _KINDS = {
@@ -346,24 +358,9 @@ def _check(settings: Settings) -> None:
         raise Misconfigured("[engines.local] overcommit must be more than 0")
     if not 0 <= settings.storage.s3.port <= 65535:
         raise Misconfigured(f"[storage.s3] port must be from 0 to 65535, not {settings.storage.s3.port}")
-    _check_backings(settings.storage)
+    for scheme in settings.storage.schemes:
+        if scheme not in ("cos", "obs", "gs", "s3"):
+            raise Misconfigured(f"[storage.schemes.{scheme}] is not known; there are cos, obs, gs and s3")
     for path in settings.storage.host_paths or []:
         if not path.startswith("/"):
             raise Misconfigured(f"[storage] host_paths: {path!r} is not an absolute path")
-
-
-def _check_backings(storage: Storage) -> None:
-    schemes = ("cos", "obs", "gs", "s3")
-    for name in storage.schemes:
-        if name not in schemes:
-            raise Misconfigured(f"[storage.schemes.{name}] is not known; there are {', '.join(schemes)}")
-    tables = {f"[storage.buckets.{name}]": one for name, one in storage.buckets.items()}
-    tables |= {f"[storage.schemes.{name}]": one for name, one in storage.schemes.items()}
-    for table, backing in tables.items():
-        scheme, separator, bucket = backing.url.partition("://")
-        if backing.url and not (scheme in schemes and separator and bucket.strip("/")):
-            raise Misconfigured(f"{table} url must be like s3://bucket or gs://bucket, not {backing.url!r}")
-        if bool(backing.key) != bool(backing.secret):
-            raise Misconfigured(f"{table} needs both key and secret, or none of them")
-        if backing.endpoint.startswith("http://") and not backing.allow_http:
-            raise Misconfigured(f"{table} endpoint is not encrypted: set allow_http = true if that is meant")

@@ -9,13 +9,14 @@ import re
 import ssl
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from turnout.errors import Invalid, Misconfigured, TurnoutError
 
 Document = dict[str, Any]
+Body = bytes | Iterable[bytes] | None
 
 ANSWER_SECONDS = 30
 SILENCE_SECONDS = 80
@@ -89,12 +90,47 @@ class Client:
         """One call of the native API: `get("jobs", "test-job", cluster="ap-beijing")`."""
         return self._read(self._native(path, query, within))
 
+    def send(
+        self,
+        method: str,
+        *path: str,
+        query: dict[str, str],
+        body: Body = None,
+        headers: dict[str, str] | None = None,
+    ) -> Document:
+        """One call of the native API that changes something. It may take as long as it goes on moving."""
+        return self._read(self._native(path, query, SILENCE_SECONDS, method, body, headers))
+
+    def open(
+        self, *path: str, headers: dict[str, str] | None = None, **query: str
+    ) -> http.client.HTTPResponse:
+        """One call whose answer is bytes: read them all with `piece`, or close the connection."""
+        response = self._native(path, query, SILENCE_SECONDS, headers=headers)
+        if response.status >= 300:
+            self._read(response)
+        return response
+
+    def piece(self, response: http.client.HTTPResponse, size: int) -> bytes:
+        try:
+            data = response.read(size)
+            if not data:
+                raise ConnectionResetError("the connection broke off")
+            return data
+        except (OSError, http.client.HTTPException) as error:
+            raise self._gone(error) from None
+        finally:
+            self._used = time.monotonic()
+
+    def close(self) -> None:
+        """What is left of an answer would be taken for the next one."""
+        self._connection.close()
+
     def wait(self, job: str, until: str, seconds: float = 50) -> Document:
         """The job as soon as it has `started` or `ended`, or as it is when the time is up.
 
         A service that is away meanwhile, as for a restart, is waited for too, and its first answer returned at once.
         """
-        patience = _Patience(self.tell)
+        patience = Patience(self.tell)
         while True:
             query = {"for": until, "timeout": str(seconds)}
             try:
@@ -105,15 +141,15 @@ class Client:
 
     def follow(self, job: str) -> Iterator[list[Document]]:
         """The log's lines from its beginning to the job's end. A broken connection loses none and doubles none."""
-        cursor, patience = "", _Patience(self.tell)
+        cursor, patience = "", Patience(self.tell)
         while True:
             try:
                 for event in self._events(("jobs", job, "logs"), {"follow": "true", "from": cursor}):
                     if event.kind == "end":
                         return
-                    cursor, patience = event.id, _Patience(self.tell)
+                    cursor, patience = event.id, Patience(self.tell)
                     yield event.data
-                patience = _Patience(self.tell)
+                patience = Patience(self.tell)
             except Unreachable as error:
                 patience.rest(error)
 
@@ -132,18 +168,25 @@ class Client:
             self._connection.close()  # what is left of the stream would be taken for the next answer
 
     def _native(
-        self, path: tuple[str, ...], query: dict[str, str], timeout: float
+        self,
+        path: tuple[str, ...],
+        query: dict[str, str],
+        timeout: float,
+        method: str = "GET",
+        body: Body = None,
+        headers: dict[str, str] | None = None,
     ) -> http.client.HTTPResponse:
         target = "/turnout/v1/" + "/".join(quote(part, safe="") for part in path)
         given = urlencode({name: value for name, value in query.items() if value})
-        headers = {"Authorization": f"Bearer {token(self.key, int(time.time()) + 600)}"}
-        return self._ask("GET", f"{target}?{given}" if given else target, None, headers, timeout)
+        proof = {"Authorization": f"Bearer {token(self.key, int(time.time()) + 600)}"}
+        target = f"{target}?{given}" if given else target
+        return self._ask(method, target, body, (headers or {}) | proof, timeout)
 
     def _ask(
         self,
         method: str,
         target: str,
-        body: bytes | None,
+        body: Body,
         headers: dict[str, str],
         timeout: float = ANSWER_SECONDS,
     ) -> http.client.HTTPResponse:
@@ -154,7 +197,7 @@ class Client:
         try:
             if connection.sock is not None:
                 connection.sock.settimeout(timeout)
-            connection.request(method, target, body, headers)
+            connection.request(method, target, body, headers, encode_chunked="Transfer-Encoding" in headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise self._gone(error) from None
@@ -248,7 +291,7 @@ def _has_fair_port(url: SplitResult) -> bool:
         return False
 
 
-class _Patience:
+class Patience:
     """With a service that was there a moment ago."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -256,7 +299,7 @@ class _Patience:
         self._since = 0.0
         self._told = False
 
-    def rest(self, error: Unreachable) -> None:
+    def rest(self, error: TurnoutError) -> None:
         """Gives up when it has been away too long."""
         now = time.monotonic()
         self._since = self._since or now

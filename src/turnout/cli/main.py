@@ -1,4 +1,4 @@
-"""`turnout`: run the service, ask why a job waits or ended, see what this machine can do."""
+"""`turnout`: run the service, move data, ask why a job waits or ended, see what this machine can do."""
 
 from typing import Annotated, NoReturn
 
@@ -66,6 +66,105 @@ def explain(
     from turnout.cli import explain
 
     explain.explain(job, cluster, endpoint, output)
+
+
+@help.command(
+    app,
+    "cp",
+    """
+    turnout cp train.csv cos://data/train.csv
+    turnout cp obs://results/model.bin .
+    turnout cp -r dataset gs://data/dataset
+    tar c code | turnout cp - s3://jobs/code.tar
+    """,
+)
+def cp(
+    paths: Annotated[list[str], typer.Argument(metavar="SOURCE [SOURCE...] TARGET")],
+    recursive: Annotated[
+        bool, typer.Option("-r", "--recursive", help="directories, with all in them")
+    ] = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Copy files into buckets, out of them, or between them. `-` is standard input or output.
+
+    A TARGET that ends with a slash or is there already as a directory is copied into. Links are not followed.
+    """
+    from turnout.cli import cp
+
+    cp.cp(paths, recursive, endpoint)
+
+
+@help.command(
+    app,
+    "ls",
+    """
+    turnout ls
+    turnout ls -l gs://data/dataset
+    turnout ls -r obs://results --output json
+    """,
+)
+def ls(
+    url: Annotated[str, typer.Argument(metavar="[URL]")] = "",
+    long: Annotated[bool, typer.Option("-l", "--long", help="sizes and times too")] = False,
+    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="what is in directories too")] = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """List what is in a bucket or a directory of one; without URL the buckets."""
+    from turnout.cli import storage
+
+    storage.ls(url, long, recursive, endpoint, output)
+
+
+@help.command(
+    app,
+    "rm",
+    """
+    turnout rm cos://data/train.csv
+    turnout rm -r gs://data/dataset
+    """,
+)
+def rm(
+    urls: Annotated[list[str], typer.Argument(metavar="URL [URL...]")],
+    recursive: Annotated[
+        bool, typer.Option("-r", "--recursive", help="directories, with all in them")
+    ] = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Remove objects from buckets."""
+    from turnout.cli import storage
+
+    storage.rm(urls, recursive, endpoint)
+
+
+@help.command(
+    app,
+    "login",
+    """
+    turnout login --endpoint http://gpu-box:8470      asks for the key
+    turnout login --si <id> --sk <secret>
+    turnout login --info
+    """,
+)
+def login(
+    si: Annotated[str, typer.Option("--si", help="secret id; else from TURNOUT_KEY, else asked for")] = "",
+    sk: Annotated[str, typer.Option("--sk", help="secret key")] = "",
+    info: Annotated[bool, typer.Option("--info", help="show who is logged in")] = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Keep key and endpoint for the other commands, and for tictl."""
+    from turnout.cli import tictl
+
+    tictl.login(si, sk, "", "", info, endpoint, output)
+
+
+@help.command(app, "logout")
+def logout() -> None:
+    """Forget key and endpoint."""
+    from turnout.cli import tictl
+
+    tictl.logout()
 
 
 @help.command(app, "doctor", "turnout doctor --data ~/jobs")

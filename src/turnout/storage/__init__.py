@@ -1,5 +1,6 @@
 """Where data comes from and goes to: `cos:// obs:// gs:// s3:// file:// nfs://` as directories on this machine."""
 
-from turnout.storage.storage import Bound, Storage
+from turnout.storage.remote import Backing
+from turnout.storage.storage import Bound, Remote, Storage
 
-__all__ = ["Bound", "Storage"]
+__all__ = ["Backing", "Bound", "Remote", "Storage"]

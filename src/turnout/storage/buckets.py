@@ -6,12 +6,14 @@ directory without a record was put there by the operator's hand, and is open to 
 
 import contextlib
 import os
+import stat
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from turnout.errors import Denied, Misconfigured
-from turnout.storage.source import InBucket
-from turnout.storage.walk import Owner, walk
+from turnout.errors import Denied, Invalid, Misconfigured, NotFound
+from turnout.storage.source import InBucket, check_bucket
+from turnout.storage.walk import Blocked, Missing, Owner, keep_directory, walk
 
 OPEN_PROJECT = "default"
 """Where root works, and everyone without keys: what it makes is open to all."""
@@ -26,14 +28,82 @@ class Buckets:
 
     def bind(self, source: str, place: InBucket, project: str) -> tuple[Path, tuple[str, ...]]:
         """The directory of all buckets, and the way down from there."""
-        owner = self._owners.get(place.bucket) or self._claim(source, place.bucket, project)
-        if owner not in (project, OPEN_PROJECT):
-            raise Denied(
-                f"{source!r}: the bucket {place.bucket} belongs to another project; choose another name"
-            )
+        self._check(source, place.bucket, project, self._claim)
         parts = (place.bucket, *place.parts)
-        with walk(self._directory, parts, source, make=self._owner):
+        with walk(self._directory, parts, source, make=self._owner) as here:
+            keep_directory(here)
             return self._directory, parts
+
+    @property
+    def owner(self) -> Owner | bool:
+        return self._owner
+
+    def all(self, project: str) -> list[tuple[str, int]]:
+        """The buckets that this project may use, by name, each with when it was made (ns)."""
+        found: list[tuple[str, int]] = []
+        try:
+            names = sorted(
+                entry.name for entry in os.scandir(self._directory) if entry.is_dir(follow_symlinks=False)
+            )
+        except FileNotFoundError:
+            return []
+        for name in names:
+            with contextlib.suppress(Denied, Invalid, FileNotFoundError):
+                self._check(name, name, project, self._find)
+                record = self._records / name
+                path = record if record.exists() else self._directory / name
+                found.append((name, path.stat().st_mtime_ns))
+        return found
+
+    def has(self, bucket: str, project: str) -> bool:
+        """Raises Denied if it is another project's."""
+        with contextlib.suppress(NotFound), self.enter(bucket, (), project):
+            return True
+        return False
+
+    @contextlib.contextmanager
+    def enter(self, bucket: str, parts: tuple[str, ...], project: str, make: bool = False) -> Iterator[int]:
+        """A descriptor (O_PATH) of a directory in a bucket; with `make`, what is missing is made, the bucket too.
+
+        Raises NotFound if the bucket is not there, Missing or Blocked for what lies on the way in it.
+        """
+        source = "/".join((bucket, *parts))
+        check_bucket(source, bucket)
+        self._check(source, bucket, project, self._claim if make else self._find)
+        with contextlib.ExitStack() as stack:
+            way = walk(self._directory, (bucket, *parts), source, self._owner if make else False, mark=True)
+            try:
+                here = stack.enter_context(way)
+            except (Missing, Blocked):
+                # Without parts it is the bucket that was missing, even if somebody has made it since.
+                if parts and stat.S_ISDIR(_mode(self._directory / bucket)):
+                    raise
+                raise NotFound(f"there is no bucket {bucket!r}", field="bucket") from None
+            yield here
+
+    def uploads(self) -> Path:
+        """Where what is being written lies until it is whole: on the buckets' own file system, out of jobs' sight."""
+        self._prepare()
+        directory = self._directory / ".uploads"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        return directory
+
+    def remove(self, bucket: str, project: str) -> None:
+        """Its name stays this project's: whatever still points there never meets another's data.
+
+        Raises OSError if it is not empty.
+        """
+        with self.enter(bucket, (), project):
+            os.rmdir(self._directory / bucket)
+
+    def _check(self, source: str, bucket: str, project: str, find: Callable[[str, str, str], str]) -> None:
+        owner = self._owners.get(bucket) or find(source, bucket, project)
+        if owner not in (project, OPEN_PROJECT):
+            raise Denied(f"{source!r}: the bucket {bucket} belongs to another project; choose another name")
+
+    def _find(self, source: str, bucket: str, project: str) -> str:
+        check_bucket(source, bucket)
+        return _read(self._records / bucket) or OPEN_PROJECT
 
     def _claim(self, source: str, bucket: str, project: str) -> str:
         record = self._records / bucket
@@ -56,6 +126,13 @@ class Buckets:
             if not isinstance(self._owner, bool):
                 os.chown(self._directory, *self._owner)
         self._records.mkdir(mode=0o700, exist_ok=True)
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
 
 
 def _read(record: Path) -> str | None:

@@ -11,9 +11,9 @@ MOUNTED_SCHEMES = ("nfs", "cephfs")
 """Those that the kernel mounts: engines see to them."""
 
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
-_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_LONGEST_NAME = 255
-_LONGEST_PATH = 3000
+UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+LONGEST_NAME = 255
+LONGEST_PATH = 3000
 
 
 class InBucket(NamedTuple):
@@ -38,15 +38,23 @@ def parse(source: str) -> Source:
     if not separator or scheme not in (*BUCKET_SCHEMES, *MOUNTED_SCHEMES, "file"):
         known = ", ".join(f"{name}://" for name in (*BUCKET_SCHEMES, "file", *MOUNTED_SCHEMES))
         raise Invalid(f"{source!r} does not say where it is: it must begin with one of {known}")
-    if _UNFIT.search(source):
+    if UNFIT.search(source):
         raise Invalid(f"{source!r} has a control character or bytes that are no text")
-    if len(source.encode()) > _LONGEST_PATH:
-        raise Invalid(f"{source[:60]!r}… is longer than {_LONGEST_PATH} bytes")
+    if len(source.encode()) > LONGEST_PATH:
+        raise Invalid(f"{source[:60]!r}… is longer than {LONGEST_PATH} bytes")
     if scheme in MOUNTED_SCHEMES:
         return Elsewhere(scheme)
     if scheme == "file":
         return _on_host(source, rest)
     return _in_bucket(source, rest)
+
+
+def check_bucket(source: str, bucket: str) -> None:
+    if not _BUCKET.fullmatch(bucket) or ".." in bucket:
+        raise Invalid(
+            f"{source!r}: a bucket's name has 1 to 63 lower-case letters, digits, dots, hyphens and underscores,"
+            f" a letter or digit first and last; {bucket!r} is none"
+        )
 
 
 def _on_host(source: str, rest: str) -> OnHost:
@@ -57,11 +65,7 @@ def _on_host(source: str, rest: str) -> OnHost:
 
 def _in_bucket(source: str, rest: str) -> InBucket:
     bucket, _, key = rest.partition("/")
-    if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        raise Invalid(
-            f"{source!r}: a bucket's name has 1 to 63 lower-case letters, digits, dots, hyphens and underscores,"
-            f" a letter or digit first and last; {bucket!r} is none"
-        )
+    check_bucket(source, bucket)
     return InBucket(bucket, _parts(source, key))
 
 
@@ -69,6 +73,6 @@ def _parts(source: str, path: str) -> tuple[str, ...]:
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if ".." in parts:
         raise Invalid(f"{source!r} must not lead upwards with `..`: spell the path out")
-    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        raise Invalid(f"{source[:60]!r}… has a name of more than {_LONGEST_NAME} bytes in it")
+    if any(len(part.encode()) > LONGEST_NAME for part in parts):
+        raise Invalid(f"{source[:60]!r}… has a name of more than {LONGEST_NAME} bytes in it")
     return parts

@@ -4,9 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from turnout.errors import Denied, Invalid, Unsupported
 from turnout.storage.buckets import Buckets
 from turnout.storage.host import HostPaths
+from turnout.storage.objects import Embedded
+from turnout.storage.remote import Backing, carried, choose
 from turnout.storage.source import Elsewhere, InBucket, OnHost, parse
 
 READ, WRITE, ENTER = 4, 2, 1
@@ -15,8 +19,16 @@ Blocked = Callable[[Path, int], Path | None]
 """The first part of a path that keeps the user that jobs run as from it, by permission bits; None if nothing does."""
 
 
-Backing = dict[str, Any]
-"""The fields of `turnout.config.Backing`."""
+class Remote(NamedTuple):
+    """Which buckets are not embedded."""
+
+    buckets: Mapping[str, Backing] = {}
+    schemes: Mapping[str, Backing] = {}
+    """Behind all buckets of `cos`, `obs`, `gs` or `s3` that are not named."""
+    private: Mapping[str, str] = {}
+    """Bucket, or scheme with `://` → the only project that may use it."""
+    environment: Mapping[str, str] = {}
+    """Where credentials come from that are not in the settings."""
 
 
 class Bound(NamedTuple):
@@ -44,16 +56,13 @@ class Storage:
         data: Path,
         owner: tuple[int, int] | None,
         blocked: Blocked = lambda path, mode: None,
-        backings: Mapping[str, Backing] | None = None,
-        schemes: Mapping[str, Backing] | None = None,
+        remote: Remote = Remote(),  # noqa: B008
     ) -> None:
-        """`host_paths`: (directory, writable) that `file://` may reach. `owner`: (uid, gid) of what is made here.
-
-        `backings`: the real object stores behind buckets, `schemes`: behind all buckets of one.
-        """
-        self._backings = dict(backings or {})
-        self._schemes = dict(schemes or {})
+        """`host_paths`: (directory, writable) that `file://` may reach. `owner`: (uid, gid) of what is made here."""
+        self._backings, self._schemes, self._private, self._environment = remote
         self._buckets = Buckets(buckets, owner)
+        self.embedded = Embedded(self._buckets)
+        """The buckets that lie here, object by object."""
         self._host = HostPaths(host_paths, data)
         self._blocked = blocked
 
@@ -83,16 +92,13 @@ class Storage:
         if not isinstance(place, InBucket):
             return None
         scheme = source.partition("://")[0]
-        backing = self._backings.get(place.bucket) or self._schemes.get(scheme)
+        backing = choose(self._backings, self._schemes, scheme, place.bucket)
         if backing is None:
             return None
-        if backing["project"] not in ("", project):
+        if self._private.get(place.bucket, self._private.get(f"{scheme}://", project)) != project:
             raise Denied(f"{source!r}: the bucket {place.bucket} is another project's")
-        real = backing["url"] or f"{scheme}://{place.bucket}"
-        kind, _, rest = real.partition("://")
-        bucket, _, above = rest.partition("/")
-        prefix = "/".join((*filter(None, above.split("/")), *place.parts))
-        return {"backing": backing | {"scheme": kind}, "bucket": bucket, "prefix": prefix, "name": source}
+        reach = msgspec.to_builtins(carried(backing, self._environment))
+        return {"backing": reach, "prefix": "/".join(place.parts), "url": source}
 
     def bind(self, source: str, project: str, read_only: bool) -> Bound:
         """The directory for a job of this project; a bucket or a directory in one is made if it is missing.

@@ -47,4 +47,5 @@ KINDS = {
     EventKind.ENDED: 6,
     EventKind.TRIMMED: 7,
     EventKind.DELETED: 8,
+    EventKind.SAVED: 9,
 }

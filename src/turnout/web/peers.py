@@ -17,14 +17,15 @@ class LocalPeersOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            refusal = _refusal(scope)
+            refusal = refusal_of(scope)
             if refusal:
                 await PlainTextResponse(refusal + "\n", 403)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-def _refusal(scope: Scope) -> str:
+def refusal_of(scope: Scope) -> str:
+    """Why a request does not surely come from the user who runs the service, on this machine; empty if it does."""
     headers = dict(scope["headers"])
     if not _loopback(headers.get(b"host", b"").decode("latin-1")):
         return "without auth only requests to a loopback address are answered"

@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import msgspec
 from starlette.requests import Request
@@ -11,15 +10,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from turnout import errors
-from turnout.access import Keys, check_token
+from turnout.access import Keys
 from turnout.config import SHARED_CLUSTERS, Settings
-from turnout.dialects.native import errors as answers
+from turnout.dialects.native.guard import Handler, guard
+from turnout.dialects.native.objects import object_routes
 from turnout.dialects.native.wire import explain_document, job_document, line_document
 from turnout.job import Job, State
 from turnout.paths import Paths
-from turnout.service import Caller, Jobs, JobView, LogPage, Logs
-
-Handler = Callable[[Request, Caller], Awaitable[Response]]
+from turnout.service import Caller, Jobs, JobView, LogPage, Logs, Objects
 
 _LONGEST_WAIT = 600
 _LINES_AT_ONCE = 2000
@@ -29,20 +27,9 @@ _UNTIL: dict[str, Callable[[Job], bool]] = {
 }
 
 
-def routes(jobs: Jobs, logs: Logs, keys: Keys, settings: Settings) -> list[Route]:
+def routes(jobs: Jobs, logs: Logs, objects: Objects, keys: Keys, settings: Settings) -> list[Route]:
     calls = _Calls(jobs, logs, settings)
-
-    def guard(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            try:
-                return await handler(request, _caller(request, keys, settings.no_auth))
-            except errors.TurnoutError as error:
-                return answers.answer(error)
-            except Exception as error:  # noqa: BLE001 (no traceback may reach a user)
-                return answers.unexpected(request, error)
-
-        return endpoint
-
+    guarded = guard(keys, settings.no_auth)
     table: dict[str, Handler] = {
         "/turnout/v1/whoami": calls.whoami,
         "/turnout/v1/clusters": calls.clusters,
@@ -51,7 +38,8 @@ def routes(jobs: Jobs, logs: Logs, keys: Keys, settings: Settings) -> list[Route
         "/turnout/v1/jobs/{job}/wait": calls.wait,
         "/turnout/v1/jobs/{job}/logs": calls.logs,
     }
-    return [Route(path, guard(handler)) for path, handler in table.items()]
+    about_jobs = [Route(path, guarded(handler)) for path, handler in table.items()]
+    return [*about_jobs, *object_routes(objects, guarded)]
 
 
 class _Calls:
@@ -124,18 +112,6 @@ class _Calls:
     async def _find(self, request: Request, caller: Caller) -> JobView:
         cluster = request.query_params.get("cluster", "")
         return await self._jobs.by_reference(caller, request.path_params["job"], cluster)
-
-
-def _caller(request: Request, keys: Keys, no_auth: bool) -> Caller:
-    if no_auth:
-        return Caller("anyone", keys.root.project, root=True)
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
-        raise errors.Unauthenticated(
-            "send Authorization: Bearer <token>; `turnout` and `tictl` make it from your key"
-        )
-    key = check_token(keys, token.strip(), time.time())
-    return Caller(key.id, key.project, key.root)
 
 
 async def _while_connected(request: Request, answer: Coroutine[None, None, JobView]) -> JobView:

@@ -66,6 +66,28 @@ class LineDocument(msgspec.Struct):
     text: str
 
 
+class BucketDocument(msgspec.Struct):
+    name: str
+    created: int
+
+
+class ObjectDocument(msgspec.Struct):
+    key: str
+    size: int
+    modified: int
+    etag: str
+    crc32c: str | None
+    """Base64 of its four bytes; None for what a job wrote itself."""
+    content_type: str
+
+
+class PageDocument(msgspec.Struct):
+    objects: list[ObjectDocument]
+    prefixes: list[str]
+    next: str
+    """Give it as `after` to go on; empty at the end."""
+
+
 def line_document(job: Job, line: Line) -> LineDocument:
     pod = host_name(job.id, job.name, line.replica)
     return LineDocument(line.at, str(line.replica), pod, ("stdout", "stderr")[line.stream], line.text)

@@ -20,7 +20,7 @@ from turnout.errors import TurnoutError
 _log = logging.getLogger(__name__)
 
 _START = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from turnout.runner.stage.process import main; main()"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from turnout.runner.stage.__main__ import main; main()"
 )
 _SOURCES = Path(__file__).parents[3]
 _IDLE_SECONDS = 30
@@ -38,14 +38,17 @@ class NotMoved(TurnoutError):
 class Moved(msgspec.Struct):
     files: int = 0
     bytes: int = 0
-    skipped: int = 0
+    waiting: int = 0
+    """Files that were being written and are left for the next time."""
+    warnings: list[str] = []
 
 
 class _Answer(msgspec.Struct):
     id: int
     progress: Any = None
     done: Moved | None = None
-    failed: str | None = None
+    failed: str = ""
+    cancelled: bool = False
 
 
 class _Died(Exception):
@@ -153,7 +156,7 @@ class Mover:
             return
         if answer.done is not None:
             waiting.set_result(answer.done)
-        elif answer.failed is not None:
+        elif answer.failed:
             waiting.set_exception(NotMoved(answer.failed))
 
     def _leave_later(self) -> None:

@@ -98,8 +98,11 @@ class Staging:
         plan = _Plan(launch.project, back, _logs(launch))
         if plan.back or plan.logs:
             await asyncio.to_thread(self._write, launch.attempt, plan)
-        if wanted:
-            await self._mover.fetch([self._in(launch, number, mounts[number]) for number in wanted])
+        for path in (here, *(here / str(number) for number in wanted)) if wanted else ():
+            self._make(path)
+        fetched = [number for number in wanted if mounts[number].fetch]
+        if fetched:
+            await self._mover.fetch([self._in(launch, number, mounts[number]) for number in fetched])
         return {n: Bind(str(here), (str(n),), mounts[n].target, mounts[n].read_only) for n in wanted}
 
     def watch(self, attempt: Attempt) -> None:
@@ -140,10 +143,11 @@ class Staging:
         self._mover.close()
 
     def _in(self, launch: Launch, number: int, mount: Mount) -> Item:
+        # One that the job may write to is made by the job if it is missing, as an embedded one is.
         return self._reach(launch.project, mount.source) | {
             "to": self._copy(launch.attempt, number),
             "state": self._state(launch.attempt, number),
-            "fetch": mount.fetch,
+            "optional": not mount.read_only,
         }
 
     def _out(self, attempt: Attempt, plan: _Plan, backs: list[_Back]) -> list[Item]:
@@ -151,6 +155,8 @@ class Staging:
             self._reach(plan.project, back.source)
             | {"from": self._copy(attempt, back.number), "state": self._state(attempt, back.number)}
             for back in backs
+            # It is not there if the service was killed before anything began.
+            if os.path.exists(self._copy(attempt, back.number))
         ]
 
     def _reach(self, project: str, source: str) -> dict[str, Any]:
@@ -195,8 +201,9 @@ class Staging:
             os.close(directory)
         if reach is None:
             return []
-        state = str(self._paths.copies(attempt)) + ".logs"
-        return [reach | {"from": str(self._paths.exported(attempt)), "state": state}]
+        self._make(self._paths.copies(attempt))
+        state = str(self._paths.copies(attempt) / "logs.state")
+        return [reach | {"from": str(self._paths.exported(attempt)), "state": state, "growing": True}]
 
     def _open(self, directory: int, name: str) -> int:
         """No link is followed, and nothing is opened that would make us wait."""
@@ -210,6 +217,12 @@ class Staging:
         task = self._watching.pop(attempt, None)
         if task:
             task.cancel()
+
+    def _make(self, path: Path) -> None:
+        """For the mover, which is the job's user."""
+        path.mkdir(exist_ok=True)
+        if self._account.other:
+            os.chown(path, self._account.uid, self._account.gid, follow_symlinks=False)
 
     def _copy(self, attempt: Attempt, number: int) -> str:
         return str(self._paths.copies(attempt) / str(number))

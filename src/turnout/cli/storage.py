@@ -1,0 +1,224 @@
+"""Buckets and what is in them, as the command line sees them: urls, listing, removing."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+from turnout.cli import table
+from turnout.cli.client import Client, Document, Patience, Rejected, Unreachable
+from turnout.cli.login import connect
+from turnout.cli.options import Form
+from turnout.cli.together import Together
+from turnout.errors import Invalid, NotFound
+
+SCHEMES = ("cos", "obs", "gs", "s3")
+
+Answer = TypeVar("Answer")
+
+
+class Url(NamedTuple):
+    scheme: str
+    bucket: str
+    key: str
+    """A prefix where it ends with a slash, or is empty."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Url":
+        scheme, separator, rest = text.partition("://")
+        bucket, _, key = rest.partition("/")
+        if not separator or scheme not in SCHEMES or not bucket:
+            known = ", ".join(f"{name}://bucket" for name in SCHEMES)
+            raise Invalid(f"{text!r} is not in a bucket: it must begin with one of {known}")
+        return cls(scheme, bucket, key)
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it names by its look alone what holds objects."""
+        return not self.key or self.key.endswith("/")
+
+    @property
+    def place(self) -> "Url":
+        """What lies below it."""
+        return self if self.is_place else self._replace(key=self.key + "/")
+
+    @property
+    def name(self) -> str:
+        return self.key.rstrip("/").rpartition("/")[2] or self.bucket
+
+    def at(self, key: str) -> "Url":
+        return self._replace(key=key)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key}"
+
+
+def is_url(text: str) -> bool:
+    return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
+
+
+class Buckets:
+    """The service's objects. May be used from several threads, each of which gets a connection of its own."""
+
+    def __init__(self, endpoint: str | None) -> None:
+        self._first = connect(endpoint)
+        self._first.get(
+            "whoami"
+        )  # a wrong key or a service that is not there is told before anything is begun
+        self._own = threading.local()
+        self.given_up = threading.Event()
+        """Is looked at by whatever takes long."""
+
+    @property
+    def client(self) -> Client:
+        if not hasattr(self._own, "client"):
+            self._own.client = Client(self._first.endpoint, self._first.key)
+        return self._own.client
+
+    def patiently(self, ask: Callable[[], Answer], done: Callable[[], int] = lambda: 0) -> Answer:
+        """Again, as long as the service is away or busy; not for ever, unless more gets `done` at each attempt."""
+        patience, before = Patience(lambda _: None), done()
+        while True:
+            try:
+                return ask()
+            except (Unreachable, Rejected) as error:
+                busy = isinstance(error, Unreachable) or error.code == "TimedOut"
+                if not busy or self.given_up.is_set():
+                    raise
+                if done() > before:
+                    patience, before = Patience(lambda _: None), done()
+                patience.rest(error)
+
+    def all(self) -> list[Document]:
+        return self.client.get("buckets")["buckets"]
+
+    def below(self, url: Url, delimiter: str = "", limit: int = 0) -> Iterator[Document]:
+        """Objects, and with a delimiter prefixes as `{"prefix": …}`, whose keys begin with the url's."""
+        after, given = "", 0
+        while True:
+            page = self._page(str(url), delimiter, after, str(limit - given) if limit else "")
+            entries = [*page["objects"], *({"prefix": prefix} for prefix in page["prefixes"])]
+            entries.sort(key=lambda entry: entry.get("key") or entry["prefix"])
+            yield from entries
+            after, given = page["next"], given + len(entries)
+            if not after or (limit and given >= limit):
+                return
+
+    def find(self, url: Url) -> Document | None:
+        """The object of exactly this key."""
+        if url.is_place:
+            return None
+        try:
+            return self.patiently(lambda: self.client.get("object", "info", url=str(url)))
+        except Rejected as error:
+            if error.code == "NotFound":
+                return None
+            raise
+
+    def holds(self, url: Url) -> bool:
+        """Whether there is anything below it. A bucket that does not exist holds nothing."""
+        try:
+            return next(self.below(url.place, limit=1), None) is not None
+        except Rejected as error:
+            if error.code == "NotFound":
+                return False
+            raise
+
+    def delete(self, url: Url) -> None:
+        self.patiently(lambda: self.client.send("DELETE", "object", query={"url": str(url)}))
+
+    def _page(self, url: str, delimiter: str, after: str, limit: str) -> Document:
+        return self.patiently(
+            lambda: self.client.get("objects", url=url, delimiter=delimiter, after=after, limit=limit)
+        )
+
+
+def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: Form) -> None:
+    buckets = Buckets(endpoint)
+    if not text:
+        return _show_buckets(buckets.all(), long, output)
+    url = Url.parse(text)
+    single = None if buckets.holds(url) or url.is_place else buckets.find(url)
+    if single:
+        entries, base = [single], url.key.rpartition("/")[0]
+    else:
+        entries, base = list(buckets.below(url.place, "" if recursive else "/")), url.place.key
+    if not entries and url.key:
+        raise NotFound(f"there is no {url}")
+    base = f"{base}/" if base and not base.endswith("/") else base
+    if output == Form.JSON:
+        return table.show_json([_as_json(url, entry) for entry in entries])
+    names = [(entry.get("key") or entry["prefix"]).removeprefix(base) or "./" for entry in entries]
+    if not long:
+        for name in names:
+            print(name)
+        return None
+    rows = [
+        [human(entry["size"]) if "size" in entry else "", _when(entry), name]
+        for entry, name in zip(entries, names, strict=True)
+    ]
+    return table.show(["SIZE", "MODIFIED", "NAME"], rows)
+
+
+def rm(texts: list[str], recursive: bool, endpoint: str | None) -> None:
+    urls = [Url.parse(text) for text in texts]
+    buckets = Buckets(endpoint)
+    with Together(buckets.given_up) as together:
+        for url in urls:
+            for one in _to_remove(buckets, url, recursive):
+                together.do(lambda one=one: buckets.delete(one))
+
+
+def human(size: int) -> str:
+    """As `ls -h` has it."""
+    amount, unit = float(size), "B"
+    for unit in ("B", "K", "M", "G", "T", "P"):
+        if amount < 1024 or unit == "P":
+            break
+        amount /= 1024
+    if unit == "B":
+        return f"{size} B"
+    return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+
+
+def _to_remove(buckets: Buckets, url: Url, recursive: bool) -> Iterator[Url]:
+    single = buckets.find(url)
+    if single:
+        yield url
+    if not recursive:
+        if not single and buckets.holds(url):
+            raise Invalid(f"{url} holds objects: remove them all with -r")
+        if not single:
+            raise NotFound(f"there is no {url}")
+        return
+    some = single is not None
+    for entry in buckets.below(url.place):
+        some = True
+        yield url.at(entry["key"])
+    if not some:
+        raise NotFound(f"there is no {url}")
+
+
+def _show_buckets(found: list[Document], long: bool, output: Form) -> None:
+    if output == Form.JSON:
+        return table.show_json(found)
+    if long:
+        return table.show(["CREATED", "NAME"], [[_clock(one["created"]), one["name"]] for one in found])
+    for one in found:
+        print(one["name"])
+    return None
+
+
+def _as_json(url: Url, entry: Document) -> Document:
+    if "prefix" in entry:
+        return {"url": str(url.at(entry["prefix"])), "prefix": True}
+    return {"url": str(url.at(entry["key"]))} | entry
+
+
+def _when(entry: Document) -> str:
+    return _clock(entry["modified"]) if "modified" in entry else ""
+
+
+def _clock(at: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000_000))

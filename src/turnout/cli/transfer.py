@@ -1,0 +1,195 @@
+"""One thing from one place to another: again after a broken connection, checked, whole or not at all."""
+
+import base64
+import contextlib
+import mimetypes
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import google_crc32c
+
+from turnout.cli.client import Document, Rejected
+from turnout.cli.progress import Progress
+from turnout.cli.storage import Buckets, Url
+from turnout.errors import TurnoutError
+
+Place = Url | Path
+
+PIECE = 1 << 20
+CRC32C = "X-Turnout-Crc32c"
+
+
+class Copy(NamedTuple):
+    source: Place
+    target: Place
+    size: int
+
+
+class Spoilt(TurnoutError):
+    """What arrived is not what was sent."""
+
+
+class Transfer:
+    def __init__(self, buckets: Buckets, progress: Progress | None = None) -> None:
+        self.buckets = buckets
+        self.progress = progress or Progress(wanted=False)
+
+    def copy(self, one: Copy) -> None:
+        match one.source, one.target:
+            case Path() as file, Url() as url:
+                self._upload(file, url)
+            case Url() as url, Path() as file:
+                self._download(url, file)
+            case Url() as url, Url() as to:
+                query = {"url": str(to), "from": str(url)}
+                self.buckets.patiently(lambda: self.buckets.client.send("PUT", "object", query=query))
+                self.progress.advance(one.size)
+
+    def _upload(self, file: Path, url: Url) -> None:
+        with open(file, "rb", opener=_no_links) as source:
+            expected, size = self._sum(source)
+            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            headers = {CRC32C: expected, "Content-Length": str(size), "Content-Type": kind}
+
+            def put() -> Document:
+                return self._put(source, file, size, headers, url)
+
+            stored = self.buckets.patiently(put)
+        if stored["size"] != size or stored["crc32c"] not in (None, expected):
+            raise Spoilt(f"{url} is not what {file} was: copy it again")
+
+    def _put(self, source: BinaryIO, file: Path, size: int, headers: dict[str, str], url: Url) -> Document:
+        sent = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal sent
+            source.seek(0)
+            while sent < size:
+                self.check_given_up()
+                piece = source.read(min(PIECE, size - sent))
+                if not piece:
+                    raise Spoilt(f"{file} became shorter while it was copied")
+                sent += len(piece)
+                self.progress.advance(len(piece))
+                yield piece
+
+        client = self.buckets.client
+        try:
+            return client.send("PUT", "object", body=pieces(), headers=headers, query={"url": str(url)})
+        except BaseException:
+            self.progress.advance(-sent)
+            client.close()  # in the middle of a request there is nothing else to say on it
+            raise
+
+    def _sum(self, source: BinaryIO) -> tuple[str, int]:
+        checksum, size = google_crc32c.Checksum(), 0
+        while piece := source.read(PIECE):
+            self.check_given_up()
+            checksum.update(piece)
+            size += len(piece)
+        return _spelt(checksum), size
+
+    def from_stdin(self, url: Url) -> None:
+        checksum = google_crc32c.Checksum()
+
+        def pieces() -> Iterator[bytes]:
+            while piece := sys.stdin.buffer.read(PIECE):
+                checksum.update(piece)
+                yield piece
+
+        headers = {"Transfer-Encoding": "chunked", "Content-Type": "application/octet-stream"}
+        # What has gone by cannot be sent again: a broken connection is the end of it.
+        client = self.buckets.client
+        stored = client.send("PUT", "object", body=pieces(), headers=headers, query={"url": str(url)})
+        if stored["crc32c"] not in (None, _spelt(checksum)):
+            raise Spoilt(f"{url} is not what was read from standard input: copy it again")
+
+    def to_stdout(self, url: Url) -> None:
+        _Fetching(self, url, sys.stdout.buffer).run(anew=False)
+        sys.stdout.buffer.flush()
+
+    def _download(self, url: Url, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f".turnout-{secrets.token_hex(8)}.part")
+        try:
+            with open(draft, "xb") as out:
+                _Fetching(self, url, out).run(anew=True)
+            if file.is_dir():
+                raise Spoilt(f"{file} is a directory, so {url} cannot be copied there")
+            os.replace(draft, file)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                draft.unlink()
+
+    def check_given_up(self) -> None:
+        if self.buckets.given_up.is_set():
+            raise Spoilt("given up")
+
+
+class _Fetching:
+    """A download that goes on where a broken connection left it, as long as the object is the same."""
+
+    def __init__(self, transfer: Transfer, url: Url, out: BinaryIO) -> None:
+        self._transfer = transfer
+        self._url = url
+        self._out = out
+        self._have = 0
+        self._sum = google_crc32c.Checksum()
+        self._etag = ""
+
+    def run(self, anew: bool) -> None:
+        """`anew`: what was written may be taken back if the object is replaced by another meanwhile."""
+        while True:
+            try:
+                size, expected = self._transfer.buckets.patiently(self._rest, lambda: self._have)
+                break
+            except Rejected as error:
+                if error.code != "WrongState" or not anew:
+                    raise
+                self._begin_again()
+        if self._have != size or expected not in (None, _spelt(self._sum)):
+            raise Spoilt(f"{self._url} did not arrive as it was: copy it again")
+
+    def _rest(self) -> tuple[int, str | None]:
+        """Size and crc32c of the whole."""
+        client = self._transfer.buckets.client
+        headers = {"Range": f"bytes={self._have}-", "If-Match": self._etag} if self._have else {}
+        response = client.open("object", headers=headers, url=str(self._url))
+        self._etag = response.headers["ETag"]
+        left = int(response.headers["Content-Length"])
+        size, expected = self._have + left, response.headers[CRC32C]
+        try:
+            while left:
+                self._transfer.check_given_up()
+                piece = client.piece(response, min(PIECE, left))
+                self._keep(piece)
+                left -= len(piece)
+            response.read()
+        except BaseException:
+            client.close()
+            raise
+        return size, expected
+
+    def _keep(self, piece: bytes) -> None:
+        self._out.write(piece)
+        self._sum.update(piece)
+        self._have += len(piece)
+        self._transfer.progress.advance(len(piece))
+
+    def _begin_again(self) -> None:
+        self._transfer.progress.advance(-self._have)
+        self._out.seek(0)
+        self._out.truncate()
+        self._have, self._etag, self._sum = 0, "", google_crc32c.Checksum()
+
+
+def _spelt(checksum: google_crc32c.Checksum) -> str:
+    return base64.b64encode(checksum.digest()).decode()
+
+
+def _no_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)

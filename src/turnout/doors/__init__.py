@@ -1,0 +1,1 @@
+"""Other protocols at our edge: the clouds' own tools come in here."""

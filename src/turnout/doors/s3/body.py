@@ -1,0 +1,248 @@
+"""The body of a request: out of its aws-chunked wrapping if it has one, and held against all that was said about it.
+
+Everything here is plain computation for a thread; nothing counts before `finish` has returned.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import zlib
+from typing import Protocol
+
+from turnout.doors.s3.errors import S3Error
+from turnout.doors.s3.sign import EMPTY_SHA256, UNSIGNED, Asked, Chain
+
+STREAMING = "STREAMING-"
+LARGEST = 5 << 30
+"""Of one PUT or part, as S3 has it."""
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,9})(?:;chunk-signature=([0-9a-f]{64}))?\s*")
+_LONGEST_LINE = 4096
+_LONGEST_TRAILER = 16384
+_SIGNED = ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER")
+_UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+
+
+class Target(Protocol):
+    """Where the bytes go. It knows two sums of them anyway."""
+
+    def write(self, data: bytes, /) -> None: ...
+    @property
+    def md5(self) -> str | None: ...
+    @property
+    def crc32c(self) -> str: ...
+
+
+class Body:
+    def __init__(self, asked: Asked, payload: str, chain: Chain | None, target: Target) -> None:
+        """`chain`: None if signatures do not matter here. Raises S3Error for what cannot be right."""
+        self._payload = payload
+        self._target = target
+        self._length = _length(asked, payload)
+        self._size = 0
+        self._sha256 = hashlib.sha256() if _HASH.fullmatch(payload) and payload != EMPTY_SHA256 else None
+        self._chunks = _Chunks(chain if payload in _SIGNED else None) if _is_chunked(payload) else None
+        self._said = {name: value for name, value in asked.headers if name in _CHECKSUMS}
+        promised = asked.header("x-amz-trailer").lower().split(",")
+        self._promised = [name.strip() for name in promised if name.strip()]
+        self._md5 = _decoded(asked.header("content-md5"), 16) if asked.header("content-md5") else b""
+        self._sums = {
+            name: _CHECKSUMS[name]() for name in (*self._said, *self._promised) if name in _CHECKSUMS
+        }
+
+    def feed(self, data: bytes) -> None:
+        for piece in self._chunks.feed(data) if self._chunks else (data,):
+            self._size += len(piece)
+            if self._size > (LARGEST if self._length is None else self._length):
+                raise S3Error("EntityTooLarge", "The body is longer than was said, or than 5 GiB.")
+            if self._sha256:
+                self._sha256.update(piece)
+            for one in self._sums.values():
+                one.update(piece)
+            self._target.write(piece)
+
+    def finish(self) -> dict[str, str]:
+        """The checksums that were given and are right, as header names and values. Raises S3Error."""
+        if self._chunks:
+            self._said |= self._chunks.finish()
+        if self._length is not None and self._size != self._length:
+            raise S3Error("IncompleteBody", "The body is shorter than was said.")
+        if _HASH.fullmatch(self._payload):
+            got = self._sha256.hexdigest() if self._sha256 else EMPTY_SHA256 if not self._size else ""
+            if not hmac.compare_digest(got, self._payload):
+                raise S3Error("XAmzContentSHA256Mismatch", "The body is not what x-amz-content-sha256 says.")
+        if self._md5 and self._target.md5 != self._md5.hex():
+            raise S3Error("BadDigest", "The Content-MD5 that you gave does not match what was received.")
+        return self._check_sums()
+
+    def _check_sums(self) -> dict[str, str]:
+        right: dict[str, str] = {}
+        missing = [name for name in self._promised if name in self._sums and name not in self._said]
+        if missing:
+            raise S3Error("InvalidRequest", f"The trailer {missing[0]} was promised and did not come.")
+        for name, one in self._sums.items():
+            digest = base64.b64encode(one.digest()).decode()
+            if name == _CRC32C:
+                digest = self._target.crc32c
+            if digest != self._said[name]:
+                raise S3Error("BadDigest", f"The {name} that you gave does not match what was received.")
+            right[name] = digest
+        return right
+
+
+class _Chunks:
+    def __init__(self, chain: Chain | None) -> None:
+        self._chain = chain
+        self._rest = b""
+        self._left = 0
+        self._part = "size"
+        self._sha256 = hashlib.sha256()
+        self._signature = ""
+        self._trailer: dict[str, str] = {}
+        self._ended = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        pieces: list[bytes] = []
+        data, at = self._rest + data, 0
+        while at < len(data):
+            if self._part == "data":
+                piece = data[at : at + self._left]
+                pieces.append(piece)
+                if self._chain:
+                    self._sha256.update(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                if not self._left:
+                    self._part = "end"
+                continue
+            end = data.find(b"\n", at)
+            if end < 0:
+                break
+            self._line(data[at:end].rstrip(b"\r"))
+            at = end + 1
+        self._rest = data[at:]
+        if len(self._rest) > _LONGEST_LINE:
+            raise _malformed()
+        return pieces
+
+    def finish(self) -> dict[str, str]:
+        if self._part == "trailer" and self._rest:
+            self._line(self._rest.rstrip(b"\r"))  # some clients leave out the last line break
+        if self._part not in ("trailer", "over"):
+            raise S3Error("IncompleteBody", "The body ended in the middle of a chunk.")
+        signature = self._trailer.pop("x-amz-trailer-signature", "")
+        if self._chain and self._trailer:
+            text = "".join(f"{name}:{value}\n" for name, value in self._trailer.items())
+            self._compare(self._chain.next("TRAILER", hashlib.sha256(text.encode()).hexdigest()), signature)
+        return self._trailer
+
+    def _line(self, line: bytes) -> None:
+        if self._part == "size":
+            self._begin(line)
+        elif self._part == "end":
+            if line:
+                raise _malformed()
+            self._close_chunk()
+            self._part = "size"
+        elif not line:
+            self._part = "over"
+        elif self._part == "trailer":
+            name, _, value = line.decode("latin-1").partition(":")
+            self._trailer[name.strip().lower()] = value.strip()
+            if sum(map(len, self._trailer.values())) + 64 * len(self._trailer) > _LONGEST_TRAILER:
+                raise _malformed()
+        else:
+            raise _malformed()
+
+    def _begin(self, line: bytes) -> None:
+        match = _CHUNK.fullmatch(line)
+        if match is None or (self._chain and not match[2]):
+            raise _malformed()
+        self._left = int(match[1], 16)
+        self._signature = (match[2] or b"").decode()
+        self._part = "data"
+        if not self._left:
+            self._close_chunk()
+            self._part = "trailer"
+
+    def _close_chunk(self) -> None:
+        if self._chain:
+            self._compare(
+                self._chain.next("PAYLOAD", EMPTY_SHA256, self._sha256.hexdigest()), self._signature
+            )
+            self._chain = self._chain._replace(signature=self._signature)
+            self._sha256 = hashlib.sha256()
+
+    def _compare(self, expected: str, given: str) -> None:
+        if not hmac.compare_digest(expected.encode(), given.encode()):
+            raise S3Error("SignatureDoesNotMatch", "The signature of a chunk of the body does not fit.")
+
+
+class _Crc32:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: bytes) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "big")
+
+
+class _Elsewhere:
+    """The target has it."""
+
+    def update(self, data: bytes) -> None:
+        del data
+
+    def digest(self) -> bytes:
+        return b""
+
+
+_CRC32C = "x-amz-checksum-crc32c"
+# crc64nvme is accepted without being looked at: Python has no fast implementation of it that is worth its weight.
+_CHECKSUMS = {
+    "x-amz-checksum-crc32": _Crc32,
+    _CRC32C: _Elsewhere,
+    "x-amz-checksum-sha1": hashlib.sha1,
+    "x-amz-checksum-sha256": hashlib.sha256,
+}
+
+
+def _is_chunked(payload: str) -> bool:
+    if not payload.startswith(STREAMING):
+        return False
+    if payload not in (*_SIGNED, _UNSIGNED_TRAILER):
+        raise S3Error("NotImplemented", f"x-amz-content-sha256: {payload} is not supported.")
+    return True
+
+
+def _length(asked: Asked, payload: str) -> int | None:
+    chunked = payload.startswith(STREAMING)
+    text = asked.header("x-amz-decoded-content-length" if chunked else "content-length")
+    if not text and not chunked and not asked.header("transfer-encoding"):
+        return 0
+    if not text.isascii() or not text.isdecimal():
+        raise S3Error("MissingContentLength", "The length of the body must be given.")
+    if len(text) > 15 or int(text) > LARGEST:
+        raise S3Error("EntityTooLarge", "More than 5 GiB must be uploaded in parts.")
+    if not payload.startswith(STREAMING) and payload != UNSIGNED and not _HASH.fullmatch(payload):
+        raise S3Error("InvalidArgument", "x-amz-content-sha256 must be a SHA-256 in hex or UNSIGNED-PAYLOAD.")
+    return int(text)
+
+
+def _decoded(text: str, size: int) -> bytes:
+    try:
+        digest = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        digest = b""
+    if len(digest) != size:
+        raise S3Error("InvalidDigest", "The Content-MD5 that you gave is no base64 of an MD5.")
+    return digest
+
+
+def _malformed() -> S3Error:
+    return S3Error("InvalidRequest", "The body is not in aws-chunked form.")

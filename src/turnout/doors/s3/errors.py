@@ -1,0 +1,86 @@
+"""S3's codes, and which of our errors is which of them."""
+
+from turnout.errors import (
+    AlreadyExists,
+    Denied,
+    Invalid,
+    NotFound,
+    TooLarge,
+    TurnoutError,
+    Unavailable,
+    Unsupported,
+    WrongState,
+)
+
+STATUS = {
+    "AccessDenied": 403,
+    "AuthorizationHeaderMalformed": 400,
+    "AuthorizationQueryParametersError": 400,
+    "BadDigest": 400,
+    "BucketAlreadyExists": 409,
+    "BucketAlreadyOwnedByYou": 409,
+    "BucketNotEmpty": 409,
+    "EntityTooLarge": 400,
+    "EntityTooSmall": 400,
+    "IncompleteBody": 400,
+    "InsufficientStorage": 507,
+    "InternalError": 500,
+    "InvalidAccessKeyId": 403,
+    "InvalidArgument": 400,
+    "InvalidBucketName": 400,
+    "InvalidDigest": 400,
+    "InvalidPart": 400,
+    "InvalidPartOrder": 400,
+    "InvalidRange": 416,
+    "InvalidRequest": 400,
+    "MalformedXML": 400,
+    "MethodNotAllowed": 405,
+    "MissingContentLength": 411,
+    "NoSuchBucket": 404,
+    "NoSuchKey": 404,
+    "NoSuchUpload": 404,
+    "NotImplemented": 501,
+    "NotModified": 304,
+    "PreconditionFailed": 412,
+    "RequestTimeTooSkewed": 403,
+    "SignatureDoesNotMatch": 403,
+    "XAmzContentSHA256Mismatch": 400,
+}
+
+
+class S3Error(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.code]
+
+
+def translate(error: TurnoutError) -> S3Error:
+    match error:
+        case NotFound(field="bucket"):
+            code = "NoSuchBucket"
+        case NotFound():
+            code = "NoSuchKey"
+        case WrongState(field="bucket"):
+            code = "BucketNotEmpty"
+        case AlreadyExists(field="bucket"):
+            code = "BucketAlreadyOwnedByYou"
+        case AlreadyExists() | WrongState():
+            code = "PreconditionFailed"
+        case Denied():
+            code = "AccessDenied"
+        case Invalid():
+            code = "InvalidArgument"
+        case TooLarge():
+            code = "EntityTooLarge"
+        case Unsupported():
+            code = "NotImplemented"
+        case Unavailable():
+            code = "InsufficientStorage"
+        case _:
+            code = "InternalError"
+    return S3Error(code, error.message)

@@ -1,0 +1,48 @@
+"""Documents that come in, which are small and have no entities of their own, and what goes out."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from xml.sax.saxutils import escape
+
+from turnout.doors.s3.errors import S3Error
+
+HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
+NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+
+_UNFIT = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def parse(text: bytes) -> ElementTree.Element:
+    """Names come without their namespace."""
+    # What a document type can do (entities that grow or reach out) has no place in these.
+    if b"<!DOCTYPE" in text or b"<!ENTITY" in text or b"\x00" in text:
+        raise _malformed()
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError, LookupError):
+        raise _malformed() from None
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root
+
+
+def value(element: ElementTree.Element, name: str) -> str:
+    return element.findtext(name) or ""
+
+
+def spell(text: str) -> str:
+    """For between tags. What no document can have in it is shown as unknown."""
+    return escape(_UNFIT.sub("\ufffd", text))
+
+
+def failure(error: S3Error, resource: str, request_id: str) -> str:
+    return (
+        f"<Error><Code>{error.code}</Code><Message>{spell(error.message)}</Message>"
+        f"<Resource>{spell(resource)}</Resource><RequestId>{request_id}</RequestId></Error>"
+    )
+
+
+def _malformed() -> S3Error:
+    return S3Error(
+        "MalformedXML", "The XML that you provided was not well-formed or did not have the right form."
+    )

@@ -1,0 +1,50 @@
+"""`python -m turnout.runner.stage`"""
+
+import asyncio
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+import google_crc32c  # noqa: F401 - before the rights to read it are given up, like all that is imported here
+import msgspec
+import obstore.store  # noqa: F401
+
+from turnout.runner.stage.mover import Mover
+from turnout.runner.stage.orders import Hello
+
+_PR_SET_DUMPABLE = 4
+
+
+def main() -> None:
+    # Ends with its input, not with the terminal of whoever started the service.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hello = msgspec.json.decode(_line(), type=Hello)
+    _become(hello)
+    asyncio.run(Mover(hello).serve())
+
+
+def _line() -> bytes:
+    """Byte by byte: what follows belongs to the loop."""
+    line = b""
+    while (byte := os.read(sys.stdin.fileno(), 1)) not in (b"\n", b""):
+        line += byte
+    return line
+
+
+def _become(hello: Hello) -> None:
+    if hello.uid >= 0:
+        os.setgroups([])
+        os.setresgid(hello.gid, hello.gid, hello.gid)
+        os.setresuid(hello.uid, hello.uid, hello.uid)
+    # Jobs may run as the same user: they must not look into a memory that holds credentials.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    os.umask(0o022)
+    os.chdir("/")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+if __name__ == "__main__":
+    main()

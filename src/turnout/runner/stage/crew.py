@@ -1,0 +1,41 @@
+"""Several hands at one heap of work, and work that belongs on a thread."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_threads = ThreadPoolExecutor(4, "stage")
+
+
+async def each(source: AsyncIterator[T], work: Callable[[T], Awaitable[None]], hands: int) -> None:
+    """`work` on everything that `source` gives; the first that fails ends it all."""
+    heap: asyncio.Queue[list[T]] = asyncio.Queue(hands * 2)
+
+    async def hand() -> None:
+        while one := await heap.get():
+            await work(one[0])
+        await heap.put([])
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(hands):
+                group.create_task(hand())
+            async for one in source:
+                await heap.put([one])
+            await heap.put([])
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
+
+
+async def on_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Whoever is cancelled meanwhile still waits for it: the thread uses what would be closed next."""
+    future = asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        future.exception()
+        raise

@@ -1,0 +1,181 @@
+"""The directories that data comes into, without ever following a link below them.
+
+A job that ran here before may have left anything in place of what one expects.
+"""
+
+import contextlib
+import errno
+import itertools
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from turnout.errors import Invalid, TurnoutError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+INCOMING = ".turnout-incoming-"
+"""Begins the name of the directory in which a file is until it is whole."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LONGEST_NAME = 255
+
+
+class NoSpace(TurnoutError): ...
+
+
+class Stat(NamedTuple):
+    size: int
+    mtime: int
+
+
+def parts_of(key: str, url: str) -> tuple[str, ...]:
+    """A key below a prefix as the way down from a directory. Raises Invalid for one that could lead elsewhere."""
+    parts = tuple(key.split("/"))
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part:
+            raise Invalid(f"{url}: the key {key!r} cannot be a file: it has the part {part!r}")
+        if len(part.encode(errors="surrogatepass")) > _LONGEST_NAME:
+            raise Invalid(
+                f"{url}: the key {key!r} cannot be a file: a part has more than {_LONGEST_NAME} bytes"
+            )
+    if parts[0].startswith(INCOMING):
+        raise Invalid(f"{url}: the key {key!r} cannot be a file: the name is taken by Turnout itself")
+    return parts
+
+
+class Target:
+    """A directory that files come into, each under its name only when it is whole."""
+
+    def __init__(self, path: str, tag: str) -> None:
+        """`tag` tells apart those that fill the same directory."""
+        self.path = path
+        self._root = os.open(path, _DIRECTORY)
+        self._incoming_name = INCOMING + tag
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._incoming_name, 0o700, dir_fd=self._root)
+        self._incoming = os.open(self._incoming_name, _DIRECTORY, dir_fd=self._root)
+        self._numbers = itertools.count()
+
+    def close(self, keep: bool) -> None:
+        """`keep`: what is half there, to go on with it another time."""
+        if not keep:
+            for name in os.listdir(self._incoming):
+                os.unlink(name, dir_fd=self._incoming)
+        with contextlib.suppress(OSError):
+            os.rmdir(self._incoming_name, dir_fd=self._root)
+        os.close(self._incoming)
+        os.close(self._root)
+
+    def drop_leftovers(self) -> None:
+        """Small files that another mover had begun when it was killed."""
+        for name in os.listdir(self._incoming):
+            if name.startswith("small-"):
+                os.unlink(name, dir_fd=self._incoming)
+
+    def stat(self, parts: tuple[str, ...]) -> Stat | None:
+        """Of a regular file."""
+        try:
+            with self._parent(parts) as parent:
+                found = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+        except OSError:
+            return None
+        return Stat(found.st_size, found.st_mtime_ns) if found.st_mode & 0o170000 == 0o100000 else None
+
+    def is_directory(self, parts: tuple[str, ...]) -> bool:
+        with contextlib.suppress(OSError), self._parent((*parts, "")):
+            return True
+        return False
+
+    def make_directory(self, parts: tuple[str, ...]) -> None:
+        with self._explained(parts), self._parent((*parts, ""), make=True):
+            pass
+
+    def write(self, parts: tuple[str, ...], data: "Buffer", mtime: int) -> None:
+        """A small file, all at once."""
+        name = f"small-{next(self._numbers)}"
+        size = len(memoryview(data))
+        with self._explained(parts, size):
+            fd = self.create(name)
+            try:
+                _write_all(fd, data)
+                os.utime(fd, ns=(mtime, mtime))
+                self.place(name, parts)
+            except BaseException:
+                self.remove(name)
+                raise
+            finally:
+                os.close(fd)
+
+    def create(self, name: str) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, 0o644, dir_fd=self._incoming)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._incoming)
+
+    def place(self, name: str, parts: tuple[str, ...]) -> None:
+        """Gives what is whole its name."""
+        with self._explained(parts), self._parent(parts, make=True) as parent:
+            os.rename(name, parts[-1], src_dir_fd=self._incoming, dst_dir_fd=parent)
+
+    @contextlib.contextmanager
+    def _parent(self, parts: tuple[str, ...], make: bool = False) -> Iterator[int]:
+        here = self._root
+        try:
+            for part in parts[:-1]:
+                below = self._step(here, part, make)
+                if here != self._root:
+                    os.close(here)
+                here = below
+            yield here
+        finally:
+            if here != self._root:
+                os.close(here)
+
+    @staticmethod
+    def _step(here: int, name: str, make: bool) -> int:
+        try:
+            return os.open(name, _STEP, dir_fd=here)
+        except FileNotFoundError:
+            if not make:
+                raise
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=here)
+        return os.open(name, _STEP, dir_fd=here)
+
+    @contextlib.contextmanager
+    def _explained(self, parts: tuple[str, ...], size: int = 0) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self.explain(error, parts, size) from None
+
+    def explain(self, error: OSError, parts: tuple[str, ...], size: int) -> TurnoutError:
+        path = "/".join(parts)
+        where = os.path.join(self.path, path)
+        if error.errno in _FULL:
+            free = os.statvfs(self._root)
+            return NoSpace(
+                f"no space is left for {where}: it needs {_megabytes(size)},"
+                f" and {_megabytes(free.f_bavail * free.f_frsize)} are free"
+            )
+        if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.ENOTEMPTY):
+            return Invalid(
+                f"{where} cannot be made: {path!r} or a part of it is both a file and a directory there, or a link"
+            )
+        return Invalid(f"{where} cannot be written: {error.strerror}")
+
+
+def _write_all(fd: int, data: "Buffer") -> None:
+    view = memoryview(data)
+    while view.nbytes:
+        view = view[os.write(fd, view) :]
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,42 @@
+"""How far an order has come."""
+
+from turnout.runner.stage.orders import Done, Progress
+
+_WARNINGS = 10
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.files = 0
+        self.bytes = 0
+        self.of_bytes = 0
+        self.waiting = 0
+        self._kept = 0
+        self._warnings: list[str] = []
+        self._more = 0
+
+    def found(self, size: int) -> None:
+        self.of_bytes += size
+
+    def kept(self, size: int) -> None:
+        """It was there already."""
+        self._kept += size
+
+    def moved(self, size: int) -> None:
+        self.bytes += size
+
+    def finished(self) -> None:
+        self.files += 1
+
+    def warn(self, text: str) -> None:
+        if len(self._warnings) < _WARNINGS:
+            self._warnings.append(text)
+        else:
+            self._more += 1
+
+    def progress(self) -> Progress:
+        return Progress(self.files, self.bytes + self._kept, self.of_bytes)
+
+    def done(self) -> Done:
+        more = [f"and {self._more} more"] if self._more else []
+        return Done(self.files, self.bytes, self.waiting, self._warnings + more)

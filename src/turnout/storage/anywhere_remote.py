@@ -1,0 +1,171 @@
+"""A bucket in a real object store, object by object."""
+
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from turnout.errors import AlreadyExists, Invalid, TurnoutError, Unsupported
+from turnout.storage import embedded_sums as sums
+from turnout.storage.anywhere_shelf import Opened
+from turnout.storage.objects import Info, Page
+from turnout.storage.remote_trouble import trouble
+from turnout.storage.streams import PIECE, byte_range, gathered
+
+if TYPE_CHECKING:
+    from turnout.storage.remote import Store
+
+_AT_ONCE = 8 << 20
+"""What is not longer is put in one request."""
+_UNKNOWN_TYPE = "application/octet-stream"
+
+
+class Remote:
+    def __init__(self, store: "Store", name: str) -> None:
+        """`name`: the bucket's url as the user knows it, for messages."""
+        self._store = store
+        self._name = name
+
+    async def info(self, key: str) -> Info:
+        with self._explained(key):
+            return _info(await self._store.head_async(key), _UNKNOWN_TYPE)
+
+    async def read(self, key: str, asked: str) -> Opened:
+        part = byte_range(asked, (await self.info(key)).size) if asked else None
+        with self._explained(key):
+            result = await self._store.get_async(key, options={"range": part} if part else None)
+        info = _info(result.meta, str(result.attributes.get("Content-Type") or _UNKNOWN_TYPE))
+        start, end = part or (0, info.size)
+        return Opened(info, start, end, self._body(key, result))
+
+    async def write(
+        self, key: str, body: AsyncIterable[bytes], content_type: str, absent: bool, crc32c: str
+    ) -> Info:
+        if absent and await self._is_there(key):
+            raise AlreadyExists(f"{self._name}/{key} exists")
+        incoming = _Incoming(body, key, crc32c)
+        begin = await incoming.begin()
+        content: Any = begin if incoming.over else incoming.all(begin)
+        with self._explained(key, incoming):
+            await self._store.put_async(
+                key,
+                content,
+                attributes={"Content-Type": content_type or _UNKNOWN_TYPE},
+                mode="create" if absent and incoming.over else "overwrite",
+                max_concurrency=2,
+            )
+        found = await self.info(key)
+        return found._replace(crc32c=incoming.crc32c, content_type=content_type or _UNKNOWN_TYPE)
+
+    async def delete(self, key: str) -> None:
+        await self.info(key)  # a store is glad to delete what is not there
+        with self._explained(key):
+            await self._store.delete_async(key)
+
+    async def list(self, prefix: str, delimiter: str, after: str, limit: int) -> Page:
+        if delimiter not in ("", "/"):
+            raise Unsupported(f"{self._name}: only / can be a delimiter there")
+        folder = prefix.rpartition("/")[0] or None
+        with self._explained(prefix):
+            if delimiter:
+                return await self._level(folder, prefix, after, limit)
+            return await self._all(folder, prefix, after, limit)
+
+    async def _all(self, folder: str | None, prefix: str, after: str, limit: int) -> Page:
+        objects: list[Info] = []
+        async for metas in self._store.list(folder, offset=after or None, chunk_size=min(limit + 1, 1000)):
+            objects += (_info(one, _UNKNOWN_TYPE) for one in metas if one["path"].startswith(prefix))
+            if len(objects) > limit:
+                return Page(objects[:limit], [], objects[limit - 1].key)
+        return Page(objects, [], "")
+
+    async def _level(self, folder: str | None, prefix: str, after: str, limit: int) -> Page:
+        found = await self._store.list_with_delimiter_async(folder)
+        entries: list[tuple[str, Info | None]] = [(f"{one}/", None) for one in found["common_prefixes"]]
+        entries += ((one["path"], _info(one, _UNKNOWN_TYPE)) for one in found["objects"])
+        entries = sorted(one for one in entries if one[0].startswith(prefix) and one[0] > after)
+        page = entries[:limit]
+        return Page(
+            [info for _, info in page if info],
+            [key for key, info in page if not info],
+            page[-1][0] if len(entries) > limit else "",
+        )
+
+    async def _body(self, key: str, result: Any) -> AsyncIterator[bytes]:
+        with self._explained(key):
+            async for piece in result.stream(min_chunk_size=PIECE):
+                yield bytes(piece)
+
+    async def _is_there(self, key: str) -> bool:
+        try:
+            await self._store.head_async(key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _explained(self, key: str, incoming: "_Incoming | None" = None) -> Iterator[None]:
+        try:
+            yield
+        except (TurnoutError, GeneratorExit):
+            raise
+        except Exception as error:  # noqa: BLE001 (obstore has many, and what they mean is known in one place)
+            if incoming and incoming.failure:
+                raise incoming.failure from None
+            if type(error).__name__ == "AlreadyExistsError":
+                raise AlreadyExists(f"{self._name}/{key} exists") from None
+            raise trouble(error, f"{self._name}/{key}").error from None
+
+
+class _Incoming:
+    """What is being sent here, with its sum. If it breaks off the store must hear of it, or half would be kept."""
+
+    def __init__(self, body: AsyncIterable[bytes], key: str, expected: str) -> None:
+        self._pieces = gathered(body)
+        self._key = key
+        self._expected = expected
+        self._sum = 0
+        self.over = False
+        self.failure: Exception | None = None
+
+    @property
+    def crc32c(self) -> str:
+        return sums.spelt(self._sum)
+
+    async def begin(self) -> bytes:
+        """All of it, or as much as is worth more than one request."""
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self._pieces:
+            pieces.append(piece)
+            size += len(piece)
+            self._sum = sums.extend(self._sum, piece)
+            if size > _AT_ONCE:
+                return b"".join(pieces)
+        self.over = True
+        self._check()
+        return b"".join(pieces)
+
+    async def all(self, begin: bytes) -> AsyncIterator[bytes]:
+        yield begin
+        try:
+            async for piece in self._pieces:
+                self._sum = sums.extend(self._sum, piece)
+                yield piece
+            self._check()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _check(self) -> None:
+        if self._expected not in ("", self.crc32c):
+            raise Invalid(
+                f"{self._key!r}: the crc32c of what arrived is {self.crc32c}, not {self._expected}: nothing was kept"
+            )
+
+
+def _info(meta: Any, content_type: str) -> Info:
+    modified: datetime = meta["last_modified"]
+    at = int(modified.timestamp()) * 1_000_000_000 + modified.microsecond * 1000
+    etag = (meta["e_tag"] or f"{at}-{meta['size']}").strip('"')
+    return Info(meta["path"], meta["size"], at, etag, None, None, content_type, {}, at)

