@@ -181,8 +181,8 @@ class Wire:
 
 
 @contextlib.contextmanager
-def wire(port: int, **faults: int) -> Iterator[Wire]:
-    one = Wire(port, **faults)
+def wire(port: int, refuse: int = 0, cut: int = 0, after: int = 0, upwards: bool = False) -> Iterator[Wire]:
+    one = Wire(port, refuse, cut, after, upwards)
     try:
         yield one
     finally:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ import pytest
 from google.api_core.exceptions import Conflict, NotFound, PreconditionFailed
 from google.cloud import storage
 
-from tests.running import running
+from tests.running import ROOT, running
 
 
 @pytest.fixture
@@ -208,18 +209,23 @@ class Pausing(io.BytesIO):
         return super().read(size)
 
 
-@pytest.mark.slow
-def test_vertex_stages_a_local_script_here(service, monkeypatch, tmp_path):
-    aiplatform = pytest.importorskip("google.cloud.aiplatform", reason="google-cloud-aiplatform is large")
-    from google.auth.credentials import AnonymousCredentials
+STAGE = """
+import sys
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import aiplatform
+nobody = AnonymousCredentials()
+aiplatform.init(project="p", location="us-central1", staging_bucket="gs://staging", credentials=nobody)
+image = "gcr.io/any/image:1"
+aiplatform.CustomJob.from_local_script(display_name="hello", script_path=sys.argv[1], container_uri=image)
+"""
 
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.endpoint)
+
+@pytest.mark.slow
+def test_vertex_stages_a_local_script_here(service, tmp_path):
     (tmp_path / "task.py").write_text("print('hello')\n")
-    aiplatform.init(
-        project="p", location="us-central1", staging_bucket="gs://staging", credentials=AnonymousCredentials()
-    )
-    aiplatform.CustomJob.from_local_script(
-        display_name="hello", script_path=str(tmp_path / "task.py"), container_uri="gcr.io/any/image:1"
-    )
+    python = ROOT / ".venv-slow/bin/python"
+    environment = os.environ | {"STORAGE_EMULATOR_HOST": service.endpoint}
+    environment.pop("PYTHONPATH", None)
+    subprocess.run([python, "-c", STAGE, tmp_path / "task.py"], env=environment, check=True, timeout=120)
     [package] = (service.data / "buckets" / "staging").glob("aiplatform-*.tar.gz")
     assert package.stat().st_size > 0

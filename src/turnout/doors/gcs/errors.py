@@ -34,6 +34,7 @@ _ANSWERS: dict[type[errors.TurnoutError], tuple[int, str]] = {
     errors.WrongState: (409, "conflict"),
     errors.Unsupported: (501, "notImplemented"),
     errors.TimedOut: (503, "backendError"),
+    errors.Unavailable: (503, "backendError"),
     errors.Misconfigured: (500, "internalError"),
 }
 
