@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from turnout.errors import Denied, Invalid, Unsupported
+from turnout.errors import Denied, Invalid, NotFound, Unsupported
 from turnout.storage.buckets import Buckets
 from turnout.storage.host import HostPaths
 from turnout.storage.objects import Embedded
@@ -99,6 +99,16 @@ class Storage:
             raise Denied(f"{source!r}: the bucket {place.bucket} is another project's")
         reach = msgspec.to_builtins(carried(backing, self._environment))
         return {"backing": reach, "prefix": "/".join(place.parts), "url": source}
+
+    def open_object(self, source: str, project: str) -> int | None:
+        """A descriptor, if the source names one object of an embedded bucket and not a directory."""
+        place = parse(source)
+        if not isinstance(place, InBucket) or not place.parts:
+            return None
+        try:
+            return self.embedded.open(place.bucket, "/".join(place.parts), project)[0]
+        except (NotFound, Invalid):
+            return None
 
     def bind(self, source: str, project: str, read_only: bool) -> Bound:
         """The directory for a job of this project; a bucket or a directory in one is made if it is missing.

@@ -40,6 +40,9 @@ class Swapping:
     def transfer(self, source: str, project: str) -> None:
         return None
 
+    def open_object(self, source: str, project: str) -> None:
+        return None
+
 
 def storage(place: Path) -> Storage:
     data = place / "data"

@@ -46,6 +46,9 @@ class Directories:
     def transfer(self, source: str, project: str) -> None:
         return None
 
+    def open_object(self, source: str, project: str) -> None:
+        return None
+
 
 class Yard:
     def __init__(self, place: Path, **local: Any) -> None:

@@ -39,11 +39,13 @@ class BoundMount(Protocol):
 class Storage(Protocol):
     """What the engine needs of the storage room: a directory on this machine for a mount's source.
 
-    `transfer` is not None for those that have to be copied: how they are reached, credentials and all.
+    `transfer` is not None for those that have to be copied: how they are reached, credentials and all. `open_object` is
+    a descriptor for those that are one object and not a directory.
     """
 
     def bind(self, source: str, project: str, read_only: bool) -> BoundMount: ...
     def transfer(self, source: str, project: str) -> dict[str, Any] | None: ...
+    def open_object(self, source: str, project: str) -> int | None: ...
 
 
 class _Back(msgspec.Struct):
@@ -83,12 +85,17 @@ class Staging:
         self._watching: dict[Attempt, asyncio.Task[None]] = {}
 
     def wanted(self, launch: Launch) -> list[int]:
-        """The numbers of the mounts that have to be copied. Raises TurnoutError."""
-        return [
-            number
-            for number, mount in enumerate(launch.spec.mounts)
-            if self._storage.transfer(mount.source, launch.project) is not None
-        ]
+        """The numbers of the mounts that cannot be bound as they are. Raises TurnoutError."""
+        mounts = enumerate(launch.spec.mounts)
+        return [number for number, mount in mounts if self._must_come(mount, launch.project)]
+
+    def _must_come(self, mount: Mount, project: str) -> bool:
+        if self._storage.transfer(mount.source, project) is not None:
+            return True
+        single = self._storage.open_object(mount.source, project) if mount.read_only else None
+        if single is not None:
+            os.close(single)
+        return single is not None
 
     async def fetch(self, launch: Launch, wanted: list[int]) -> dict[int, Bind]:
         """Raises TurnoutError."""
@@ -100,9 +107,9 @@ class Staging:
             await asyncio.to_thread(self._write, launch.attempt, plan)
         for path in (here, *(here / str(number) for number in wanted)) if wanted else ():
             self._make(path)
-        fetched = [number for number in wanted if mounts[number].fetch]
-        if fetched:
-            await self._mover.fetch([self._in(launch, number, mounts[number]) for number in fetched])
+        distant = [n for n in wanted if mounts[n].fetch and not self._link(launch, n, mounts[n])]
+        if distant:
+            await self._mover.fetch([self._in(launch, number, mounts[number]) for number in distant])
         return {n: Bind(str(here), (str(n),), mounts[n].target, mounts[n].read_only) for n in wanted}
 
     def watch(self, attempt: Attempt) -> None:
@@ -141,6 +148,24 @@ class Staging:
         for task in self._watching.values():
             task.cancel()
         self._mover.close()
+
+    def _link(self, launch: Launch, number: int, mount: Mount) -> bool:
+        """One object of an embedded bucket, in a directory of its own: by another name, not by a copy."""
+        if self._storage.transfer(mount.source, launch.project) is not None:
+            return False
+        object_ = self._storage.open_object(mount.source, launch.project)
+        if object_ is None:
+            raise NotMoved(f"{mount.source!r} has just gone")
+        directory = os.open(self._copy(launch.attempt, number), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            name = os.path.basename(mount.source.rstrip("/"))
+            with contextlib.suppress(FileExistsError):
+                # Only with a directory's descriptor does it follow what /proc shows as a link.
+                os.link(f"/proc/self/fd/{object_}", name, dst_dir_fd=directory, follow_symlinks=True)
+        finally:
+            os.close(directory)
+            os.close(object_)
+        return True
 
     def _in(self, launch: Launch, number: int, mount: Mount) -> Item:
         # One that the job may write to is made by the job if it is missing, as an embedded one is.
