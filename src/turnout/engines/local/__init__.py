@@ -84,7 +84,7 @@ class LocalEngine:
             self._redial.cancel()
         for task in (*self._mounting.values(), *self._saving.values()):
             task.cancel()
-        self._staging.close()
+        await self._staging.close()
         self._link.close()
 
     @property
@@ -106,6 +106,7 @@ class LocalEngine:
             # It may take its time, and nobody else's job shall wait for it.
             task = asyncio.create_task(self._start_prepared(launch, remote, copied))
             self._mounting[launch.attempt] = task
+            task.add_done_callback(lambda task: self._prepared(launch, task))
             return
         self._send(launch, self._binds(launch, {}))
 
@@ -135,11 +136,12 @@ class LocalEngine:
         except Exception as error:  # noqa: BLE001 (nobody awaits this task: it must be told as the job's end)
             _log.exception("mounts of %s", launch.attempt)
             self._never_started(launch, Cause.STAGING, str(error))
-        except asyncio.CancelledError:
+
+    def _prepared(self, launch: Launch, task: asyncio.Task[None]) -> None:
+        del self._mounting[launch.attempt]
+        # Also if it was called off before it had begun.
+        if task.cancelled():
             self._never_started(launch, Cause.STOPPED, "it was stopped before it started")
-            raise
-        finally:
-            del self._mounting[launch.attempt]
 
     def _never_started(self, launch: Launch, cause: Cause, message: str) -> None:
         for replica, _ in launch.replicas():

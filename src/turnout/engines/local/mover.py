@@ -24,6 +24,7 @@ _START = (
 )
 _SOURCES = Path(__file__).parents[3]
 _IDLE_SECONDS = 30
+_GOODBYE_SECONDS = 1
 _TRIES = 5
 _PAUSE = 0.5
 _LONGEST_LINE = 1 << 20
@@ -77,14 +78,20 @@ class Mover:
         """What has changed. Not `final`: what is being written at the moment is left for the next time."""
         return await self._ask({"do": "out", "items": items, "final": final})
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """What is under way is given up; whoever asked for it asks again when there is a service again."""
         if self._leaving:
             self._leaving.cancel()
-        if self._reader:
-            self._reader.cancel()
-        if self._process and self._process.stdin:
-            self._process.stdin.close()
+        if self._process is None or self._reader is None:
+            return
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await asyncio.shield(self._reader)
+        except TimeoutError:
+            self._process.kill()
+            await self._reader
 
     async def _ask(self, request: dict[str, Any]) -> Moved:
         for _ in range(_TRIES):

@@ -144,10 +144,10 @@ class Staging:
         if not keep and here:
             asyncio.get_running_loop().run_in_executor(None, _remove, here)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for task in self._watching.values():
             task.cancel()
-        self._mover.close()
+        await self._mover.close()
 
     def _link(self, launch: Launch, number: int, mount: Mount) -> bool:
         """One object of an embedded bucket, in a directory of its own: by another name, not by a copy."""
