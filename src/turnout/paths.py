@@ -33,11 +33,11 @@ class Paths:
 
     def copies(self, attempt: object) -> Path:
         """Of what had to be fetched for an attempt, or has to be brought away: `0`, `1`… as its mounts are."""
-        return self.attempts / f"{attempt}_copies"
+        return self.data / "copies" / str(attempt)
 
     def exported(self, attempt: object) -> Path:
         """Logs on their way to an object store."""
-        return self.attempts / f"{attempt}_exported"
+        return self.data / "exported" / str(attempt)
 
     def workspace(self, attempt: object, replica: object) -> Path:
         """Gone after the end, unless the job asks to keep it."""

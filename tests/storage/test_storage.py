@@ -105,8 +105,11 @@ class TestBuckets:
         nobody = pwd.getpwnam("nobody")
         storage = place.open(owner=(nobody.pw_uid, nobody.pw_gid))
         deepest = storage.bind("cos://b/a/c", "me", False).path
-        for path in (deepest, deepest.parent, deepest.parent.parent, place.buckets):
+        for path in (deepest, deepest.parent, deepest.parent.parent):
             assert (path.stat().st_uid, path.stat().st_gid) == (nobody.pw_uid, nobody.pw_gid)
+        # What is above is ours: a job may go through, and can put nothing in the place of a bucket or of our records.
+        above = place.buckets.stat()
+        assert (above.st_uid, stat.S_IMODE(above.st_mode)) == (0, 0o711)
         records = (place.buckets / ".owners").stat()
         assert (records.st_uid, stat.S_IMODE(records.st_mode)) == (0, 0o700)
 

@@ -113,6 +113,13 @@ class Transfer:
         sys.stdout.buffer.flush()
 
     def _download(self, url: Url, file: Path) -> None:
+        if os.path.lexists(file):
+            file = Path(os.path.realpath(file))
+            if file.exists() and not file.is_file() and not file.is_dir():
+                # A device or a pipe is written into, never replaced.
+                with open(file, "wb") as out:
+                    _Fetching(self, url, out).run(anew=False)
+                return
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_name(f".turnout-{secrets.token_hex(8)}.part")
         try:

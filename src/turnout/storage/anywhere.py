@@ -119,7 +119,7 @@ class _Here:
         descriptor, info = await asyncio.to_thread(self._embedded.open, bucket, key, project)
         reading = Reading(descriptor)
         start, end = byte_range(asked, info.size) or (0, info.size)
-        return Opened(info, start, end, reading.part(start, end))
+        return Opened(info, start, end, reading.part(start, end), reading.close)
 
     async def write(
         self, key: str, body: AsyncIterable[bytes], content_type: str, absent: bool, crc32c: str

@@ -1,6 +1,6 @@
 """What a bucket can do, wherever it lies."""
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from typing import NamedTuple, Protocol
 
 from turnout.storage.objects import Info, Page
@@ -12,6 +12,8 @@ class Opened(NamedTuple):
     end: int
     """Exclusive."""
     body: AsyncIterable[bytes]
+    close: Callable[[], None] = lambda: None
+    """When it is done with, whether it was read to its end or not."""
 
 
 class Shelf(Protocol):

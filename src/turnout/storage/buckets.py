@@ -25,6 +25,7 @@ class Buckets:
         self._owner: Owner | bool = True if owner is None else owner
         self._records = directory / ".owners"
         self._owners: dict[str, str] = {}
+        self._prepared = False
 
     def bind(self, source: str, place: InBucket, project: str) -> tuple[Path, tuple[str, ...]]:
         """The directory of all buckets, and the way down from there."""
@@ -121,11 +122,17 @@ class Buckets:
         return owner
 
     def _prepare(self) -> None:
-        if not self._directory.is_dir():
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            if not isinstance(self._owner, bool):
-                os.chown(self._directory, *self._owner)
+        """What jobs may go through but not change: else one could put something of its own in the place of ours."""
+        if self._prepared:
+            return
+        mode = 0o700 if isinstance(self._owner, bool) else 0o711
+        self._directory.mkdir(mode=mode, exist_ok=True)
+        if stat.S_IMODE(self._directory.stat().st_mode) != mode:
+            self._directory.chmod(mode)
+        if self._directory.stat().st_uid != os.geteuid():
+            os.chown(self._directory, os.geteuid(), os.getegid())
         self._records.mkdir(mode=0o700, exist_ok=True)
+        self._prepared = True
 
 
 def _mode(path: Path) -> int:

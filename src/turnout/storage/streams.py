@@ -11,7 +11,7 @@ PIECE = 1 << 20
 
 
 class Reading:
-    """A part of an open file as an asynchronous stream. Owns the descriptor."""
+    """A part of an open file as an asynchronous stream. Owns the descriptor: `close` it when it is done with."""
 
     def __init__(self, descriptor: int, start: int = 0, end: int = 0) -> None:
         self._descriptor = descriptor
@@ -31,9 +31,13 @@ class Reading:
             self._start += len(piece)
             yield piece
 
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
     def __del__(self) -> None:
-        # Whoever answers may be gone before the first piece is asked for, so no `finally` would be sure to run.
-        os.close(self._descriptor)
+        self.close()
 
 
 async def pour(body: AsyncIterable[bytes], write: Callable[[bytes], object]) -> int:

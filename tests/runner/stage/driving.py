@@ -56,6 +56,12 @@ class Mover:
             self.progress.append(answer["progress"])
         raise AssertionError("the mover is gone")
 
+    def await_bytes(self) -> None:
+        """Until it says that some have been moved."""
+        assert self.process.stdout
+        while not json.loads(self.process.stdout.readline())["progress"]["bytes"]:
+            pass
+
     def move(self, do: str, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
         """What was done."""
         order = self.begin(do, *items, **more)

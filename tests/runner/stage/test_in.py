@@ -161,11 +161,10 @@ def test_kill_in_the_middle_and_again(s3: S3, place: Path) -> None:
     store(backing).put("big", data)
     item = {"prefix": "big", "to": str(place), "state": str(place.parent / "state")}
     with wire(s3.port, after=10 << 20) as slow, Mover() as mover:
-        slow.cut = 0
-        slow.held.set()
         mover.begin("in", item | {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}})
         assert slow.reached.wait(30)
         slow.held.clear()
+        mover.await_bytes()
         mover.kill()
     assert "big" not in os.listdir(place)
     with Mover() as mover:

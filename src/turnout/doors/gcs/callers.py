@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
+from socket import gethostname
 
 from starlette.requests import Request
 from starlette.types import Scope
@@ -35,12 +37,28 @@ class Callers:
             if scheme.lower() != "bearer":
                 raise Unauthenticated("send Authorization: Bearer <token>")
             return check_token(self._keys, token.strip(), time.time()).project
-        if self._settings.storage.gcs.anonymous and not request.headers.get("origin"):
-            return self._keys.root.project
-        reason = self._stranger(request.scope) if self._settings.loopback else "it listens to other machines"
+        reason = self._why_not(request)
         if reason:
             raise Unauthenticated(
                 f"send Authorization: Bearer <token>: without one only the user who runs the service is let in, on"
                 f" its own machine ({reason}); [storage.gcs] anonymous = true lets everybody in"
             )
         return self._keys.root.project
+
+    def _why_not(self, request: Request) -> str:
+        """Why a request without credentials is not let in."""
+        if "origin" in request.headers:
+            return "it comes from a web page"
+        if self._settings.storage.gcs.anonymous:
+            # A page whose name was pointed here sends no Origin when it reads, but it cannot help naming itself.
+            known = _is_address(request.url.hostname or "")
+            return "" if known else "the service must be named by its address, or as localhost"
+        return self._stranger(request.scope) if self._settings.loopback else "it listens to other machines"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return host in ("localhost", gethostname())
+    return True

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from turnout.doors.gcs import multipart, resources
 from turnout.doors.gcs.errors import Precondition
@@ -94,6 +95,7 @@ class Calls:
         descriptor, info = await asyncio.to_thread(self._embedded.open, *place[:2], place.project)
         reading = Reading(descriptor)
         if not _wanted(request, info):
+            reading.close()
             return Response(status_code=304)
         headers = _headers(info)
         part = byte_range(request.headers.get("range", ""), info.size)
@@ -105,8 +107,9 @@ class Calls:
             headers["X-Goog-Hash"] = known
         status = 206 if part else 200
         if request.method == "HEAD":
+            reading.close()
             return Response(status_code=status, headers=headers)
-        return StreamingResponse(reading.part(start, end), status, headers)
+        return _Streamed(reading.part(start, end), status, headers)
 
     async def delete(self, request: Request, place: Place) -> Response:
         info = await asyncio.to_thread(self._embedded.info, *place[:2], place.project)
@@ -122,6 +125,8 @@ class Calls:
         _wanted(request, before)
         facts: dict[str, str] = {} if request.method == "PUT" else dict(before.metadata)
         given = document.get("metadata")
+        if given is not None and not isinstance(given, dict):
+            raise Invalid("metadata must be an object of names and texts", field="metadata")
         for name in given or ():
             facts.pop(name, None)  # null takes a name away
         facts = {} if "metadata" in document and given is None else facts | text_fields(document)
@@ -275,3 +280,17 @@ def _just_before(key: str) -> str:
     return key[:-1] + (
         chr(last if not 0xD800 <= last <= 0xDFFF else 0xD7FF) + "\U0010ffff" if last > 0 else ""
     )
+
+
+class _Streamed(StreamingResponse):
+    """Lets go of the file also if the client has gone before its end."""
+
+    def __init__(self, reading: Reading, status: int, headers: dict[str, str]) -> None:
+        super().__init__(reading, status, headers)
+        self._reading = reading
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._reading.close()

@@ -21,6 +21,7 @@ from turnout.storage.streams import PIECE, gathered
 
 LONGEST_LIFE = 7 * 24 * 3600
 """As Google has it."""
+_SWEEP_SECONDS = 3600
 
 
 class Target(msgspec.Struct):
@@ -125,6 +126,7 @@ class Sessions:
         """`uploads`: a directory on the buckets' file system, where what is complete can be taken from at no cost."""
         self._uploads = uploads
         self._open: dict[str, Session] = {}
+        self._next_sweep = 0.0
 
     @property
     def _directory(self) -> Path:
@@ -157,7 +159,10 @@ class Sessions:
         self._remove(session.directory)
 
     def _sweep(self) -> None:
-        """What nobody has added to for a week."""
+        """What nobody has added to for a week. Now and then: there may be many."""
+        if time.monotonic() < self._next_sweep:
+            return
+        self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         for directory in self._directory.glob("*") if self._directory.is_dir() else ():
             try:
                 old = time.time() - (directory / "data").stat().st_mtime > LONGEST_LIFE

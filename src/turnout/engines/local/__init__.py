@@ -298,6 +298,7 @@ class LocalEngine:
             self._remove(self._doomed.get())
 
     def _remove(self, attempts: list[Attempt]) -> None:
+        self._staging.remove(attempts)
         doomed = {str(attempt) for attempt in attempts}
         for name in os.listdir(self._paths.attempts):
             if name.startswith(_GONE) or name.partition("_")[0] in doomed:

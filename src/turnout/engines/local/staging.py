@@ -26,6 +26,8 @@ from turnout.runner.plan import Bind
 
 _log = logging.getLogger(__name__)
 
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 class BoundMount(Protocol):
     @property
@@ -144,6 +146,11 @@ class Staging:
         if not keep and here:
             asyncio.get_running_loop().run_in_executor(None, _remove, here)
 
+    def remove(self, attempts: list[Attempt]) -> None:
+        """What was kept for somebody to look into."""
+        for attempt in attempts:
+            _remove([self._paths.copies(attempt), self._paths.exported(attempt)])
+
     async def close(self) -> None:
         for task in self._watching.values():
             task.cancel()
@@ -156,7 +163,7 @@ class Staging:
         object_ = self._storage.open_object(mount.source, launch.project)
         if object_ is None:
             raise NotMoved(f"{mount.source!r} has just gone")
-        directory = os.open(self._copy(launch.attempt, number), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(self._copy(launch.attempt, number), _DIRECTORY)
         try:
             name = os.path.basename(mount.source.rstrip("/"))
             with contextlib.suppress(FileExistsError):
@@ -217,7 +224,7 @@ class Staging:
             bound = self._storage.bind(logs.to, project, read_only=False)
             directory = open_source((str(bound.root), bound.parts))
         else:
-            self._paths.exported(attempt).mkdir(exist_ok=True)
+            self._paths.exported(attempt).mkdir(parents=True, exist_ok=True)
             directory = os.open(self._paths.exported(attempt), os.O_PATH | os.O_CLOEXEC)
         try:
             for one in exported:
@@ -244,7 +251,8 @@ class Staging:
             task.cancel()
 
     def _make(self, path: Path) -> None:
-        """For the mover, which is the job's user."""
+        """For the mover, which is the job's user. What is above is ours: no job can put a link there."""
+        path.parent.mkdir(exist_ok=True)
         path.mkdir(exist_ok=True)
         if self._account.other:
             os.chown(path, self._account.uid, self._account.gid, follow_symlinks=False)

@@ -15,9 +15,13 @@ from turnout.runner.stage.mover import Mover
 from turnout.runner.stage.orders import Hello
 
 _PR_SET_DUMPABLE = 4
+_M_ARENA_MAX = -8
+_C = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
+    # With a heap for each thread, a third more memory lies about unused.
+    _C.mallopt(_M_ARENA_MAX, 2)
     # Ends with its input, not with the terminal of whoever started the service.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hello = msgspec.json.decode(_line(), type=Hello)
@@ -39,7 +43,7 @@ def _become(hello: Hello) -> None:
         os.setresgid(hello.gid, hello.gid, hello.gid)
         os.setresuid(hello.uid, hello.uid, hello.uid)
     # Jobs may run as the same user: they must not look into a memory that holds credentials.
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    _C.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     os.umask(0o022)
     os.chdir("/")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

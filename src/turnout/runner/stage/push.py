@@ -16,7 +16,7 @@ from turnout.runner.stage.files import INCOMING
 from turnout.runner.stage.memory import Memory, Moved
 from turnout.runner.stage.orders import Item
 from turnout.runner.stage.room import TRANSFERS, Room
-from turnout.runner.stage.sums import CRC, bare, crc_of, digest
+from turnout.runner.stage.sums import CRC, bare, digest, file_digest
 from turnout.runner.stage.tally import Tally
 from turnout.runner.stage.walk import Seen, Tree
 
@@ -183,7 +183,7 @@ class Push:
         part = max(PART, -(-seen.size // _PARTS))
         stop = asyncio.Event()
         async with self._uploads, self._room.uploads:
-            checksum = await on_thread(crc_of, fd, seen.size)
+            checksum = await on_thread(file_digest, "crc32c", fd, seen.size)
             upload = asyncio.ensure_future(
                 self._store.put_async(
                     key,

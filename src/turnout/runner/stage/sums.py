@@ -4,7 +4,6 @@ import base64
 import hashlib
 import os
 import re
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,8 @@ MD5 takes more time than the transfer."""
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _BASE64_MD5 = re.compile(r"[0-9A-Za-z+/]{22}==")
 _READ = 1 << 20
+_POLYNOMIAL = 0x82F63B78
+"""Of CRC32C, its bits in reverse."""
 
 
 class Expected(NamedTuple):
@@ -54,48 +55,69 @@ def digest(kind: str, data: "Buffer") -> str:
     return running.hexdigest()
 
 
-def crc_of(fd: int, size: int) -> str:
+def file_digest(kind: str, fd: int, size: int) -> str:
     """Of a file's first `size` bytes."""
-    running = Running("crc32c", fd, size)
-    running.catch_up(size)
-    return running.value()
+    running, at = _begin(kind), 0
+    while at < size and (data := os.pread(fd, min(_READ, size - at), at)):
+        running.update(data)
+        at += len(data)
+    return running.hexdigest()
 
 
-class Running:
-    """The checksum of a file of which pieces come in any order; what was not just next is read back."""
+class Crcs:
+    """CRC32C of a file of which pieces come in any order. They are all of one length, but for the last."""
 
-    def __init__(self, kind: str, fd: int, size: int) -> None:
-        self._sum = _begin(kind) if kind else None
-        self._fd = fd
-        self._size = size
-        self._at = 0
-        self._lock = threading.Lock()
+    def __init__(self, piece: int) -> None:
+        self._piece = piece
+        self._known: dict[int, int] = {}
+        """By number of the piece."""
 
-    def add(self, offset: int, data: "Buffer") -> None:
-        """After it was written. Only if its turn has come and nobody else is at it; otherwise it is read back later."""
-        if self._sum is None or offset != self._at or not self._lock.acquire(blocking=False):
-            return
-        try:
-            if offset == self._at:
-                self._sum.update(data)
-                self._at += len(memoryview(data))
-        finally:
-            self._lock.release()
+    def begin(self, number: int) -> None:
+        self._known[number] = 0
 
-    def catch_up(self, end: int) -> None:
-        """To where everything is there."""
-        if self._sum is None:
-            return
-        with self._lock:
-            while self._at < end:
-                data = os.pread(self._fd, min(_READ, end - self._at), self._at)
-                if not data:
-                    return
-                self._sum.update(data)
-                self._at += len(data)
+    def add(self, number: int, data: bytes) -> None:
+        """A piece's own bytes come in order."""
+        self._known[number] = google_crc32c.extend(self._known[number], data)
 
-    def value(self) -> str:
-        return self._sum.hexdigest() if self._sum is not None else ""
+    def value(self, fd: int, size: int) -> str:
+        """Of the whole. A piece that was there before is read back."""
+        whole, operator = 0, _zeros(self._piece)
+        for number in range(-(-size // self._piece)):
+            start = number * self._piece
+            length = min(self._piece, size - start)
+            crc = self._known.get(number)
+            if crc is None:
+                crc = google_crc32c.value(os.pread(fd, length, start))
+            if length != self._piece:
+                operator = _zeros(length)
+            whole = _apply(operator, whole) ^ crc
+        return f"{whole:08x}"
+
+
+def _zeros(length: int) -> list[int]:
+    """What so many zero bytes do to a CRC: a matrix over GF(2), for each bit what becomes of it."""
+    # One zero bit, then squared: 2, 4, 8 bits, which is a byte, and on by the bits of the length.
+    power = [_POLYNOMIAL, *(1 << bit for bit in range(31))]
+    for _ in range(3):
+        power = [_apply(power, column) for column in power]
+    result = [1 << bit for bit in range(32)]
+    while length:
+        if length & 1:
+            result = [_apply(power, column) for column in result]
+        power = [_apply(power, column) for column in power]
+        length >>= 1
+    return result
+
+
+def _apply(matrix: list[int], vector: int) -> int:
+    result = 0
+    for column in matrix:
+        if not vector:
+            break
+        if vector & 1:
+            result ^= column
+        vector >>= 1
+    return result
 
 
 class _Crc32c:
