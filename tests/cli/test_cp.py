@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import google_crc32c
@@ -89,6 +90,21 @@ def test_a_tree_as_cp_does_it(run, bucket, here):
     assert tree(here / "new" / "y") == whole
     assert run("cp", "-r", "s3://@/y", "gs://@/z") == (0, "", "")
     assert tree(bucket / "z") == whole
+
+
+def test_a_pipe_is_written_into_and_a_link_leads_on(run, here):
+    (here / "a").write_text("hello")
+    run("cp", "a", "gs://@/a")
+    os.mkfifo(here / "pipe")
+    with ThreadPoolExecutor() as threads:
+        read = threads.submit((here / "pipe").read_text)
+        assert run("cp", "gs://@/a", "pipe") == (0, "", "")
+        assert read.result() == "hello"
+    assert (here / "pipe").is_fifo()
+    (here / "link").symlink_to("real")
+    assert run("cp", "gs://@/a", "link") == (0, "", "")
+    assert (here / "link").is_symlink()
+    assert (here / "real").read_text() == "hello"
 
 
 def test_several_sources(run, bucket, here):
