@@ -116,6 +116,14 @@ def test_several_sources(run, bucket, here):
     assert "must be a directory or end with a slash" in outcome.err
 
 
+def test_two_of_the_same_name_do_not_overwrite_each_other(run, bucket, here):
+    for name in ("d", "e"):
+        (here / name).mkdir()
+        (here / name / "a").write_text(name)
+    code, _, complaint = run("cp", "d/a", "e/a", "gs://@/clash/")
+    assert (code, "would come from more than one place" in complaint) == (1, True)
+
+
 def test_links_are_not_followed(run, bucket, here):
     (here / "secret").write_text("s")
     (here / "dir").mkdir()

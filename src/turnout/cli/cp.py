@@ -38,8 +38,12 @@ def cp(words: list[str], recursive: bool, endpoint: str | None) -> None:
     goal = _goal(buckets, target, last, len(sources))
     with Progress() as progress, Together(buckets.given_up) as together:
         transfer = Transfer(buckets, progress)
+        taken: set[str] = set()
         for place, word in zip(places, sources, strict=True):
             for one in _copies(buckets, place, word, goal, recursive):
+                if len(sources) > 1 and str(one.target) in taken:
+                    raise Invalid(f"{one.target} would come from more than one place: copy them one by one")
+                taken.add(str(one.target))
                 progress.expect(one.size)
                 together.do(lambda one=one: transfer.copy(one))
     return None

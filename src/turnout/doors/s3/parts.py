@@ -83,6 +83,9 @@ class Upload:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+_committing = threading.Lock()
+
+
 class NewPart:
     """A part on its way in. abort() may come from another thread."""
 
@@ -120,10 +123,12 @@ class NewPart:
     def commit(self) -> None:
         name = f"{self._number:05d}-{self.md5}-{self._crc32c:08x}"
         try:
-            os.rename(self._path, self._directory / name)
-            for other in self._directory.glob(f"{self._number:05d}-*"):
-                if other.name != name:
-                    other.unlink(missing_ok=True)
+            # One at a time: of two that come at once, each would take the other for the older one.
+            with _committing:
+                os.rename(self._path, self._directory / name)
+                for other in self._directory.glob(f"{self._number:05d}-*"):
+                    if other.name != name:
+                        other.unlink(missing_ok=True)
         except FileNotFoundError:
             raise no_upload() from None  # aborted meanwhile
         self.abort()
