@@ -90,7 +90,7 @@ def test_a_store_that_is_busy_for_a_while(s3: S3, mover: Mover, place: Path) -> 
     backing = s3.backing()
     for number in range(20):
         store(backing).put(f"data/{number}", b"x" * number)
-    with wire(s3.port, refuse=30) as busy:
+    with wire(s3.port, refuse=6) as busy:
         mover.move(
             "in", {"backing": backing | {"endpoint": f"http://127.0.0.1:{busy.port}"}, "to": str(place)}
         )

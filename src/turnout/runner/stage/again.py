@@ -28,12 +28,17 @@ class Patience:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    async def insist(self, attempt: Callable[[], Awaitable[T]], url: str) -> T:
-        """Until it works, or fails in a way that lasts, or has failed for so long. Raises TurnoutError."""
-        began = time.monotonic()
-        pause = _FIRST_PAUSE
-        broken = 0
+    async def insist(
+        self, attempt: Callable[[], Awaitable[T]], url: str, progress: Callable[[], int] = lambda: 0
+    ) -> T:
+        """Until it works, or fails in a way that lasts, or has failed for so long. Raises TurnoutError.
+
+        `progress`: of what stays when an attempt fails; patience begins anew when there was some.
+        """
+        failing_since = 0.0
+        pause, broken, so_far = _FIRST_PAUSE, 0, progress()
         while True:
+            began = time.monotonic()
             try:
                 return await attempt()
             except (TurnoutError, OSError) as error:
@@ -51,7 +56,12 @@ class Patience:
                 found = trouble(error, url)
             if not found.passing:
                 raise found.error from None
-            if time.monotonic() - began + pause > self.seconds:
-                raise TimedOut(f"{found.error.message}; tried for {time.monotonic() - began:.0f} s")
+            now = time.monotonic()
+            if not failing_since or progress() != so_far:
+                # obstore has its own patience, half of ours; an attempt that lasted longer did not fail all the time.
+                failing_since = max(began, now - self.seconds / 2)
+                pause, so_far = _FIRST_PAUSE, progress()
+            if now - failing_since + pause > self.seconds:
+                raise TimedOut(f"{found.error.message}; tried for {now - failing_since:.0f} s")
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, _LONGEST_PAUSE)

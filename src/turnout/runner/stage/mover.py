@@ -85,7 +85,7 @@ class Mover:
         if known not in self._stores:
             while len(self._stores) >= _FEW_STORES:
                 self._stores.pop(next(iter(self._stores)))
-            self._stores[known] = open_store(backing, self._hello.patience)
+            self._stores[known] = open_store(backing, self._hello.patience / 2)
         return self._stores[known]
 
     async def _tell_progress(self, order: int, tally: Tally) -> None:

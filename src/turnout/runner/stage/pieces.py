@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from turnout.runner.stage.fetch import Fetch
 
 PIECE = 8 << 20
-_CHUNK = 2 << 20
-"""What is in memory of each piece."""
+_SPAN = 64 << 20
+"""Of one request: many short ones cost the store more."""
+_CHUNK = 1 << 20
+"""What is in memory of each request."""
 _HANDS = 4
 _CHANGES = 3
 """So often may an object be replaced while it is fetched."""
@@ -66,7 +68,7 @@ class Pieces:
         try:
             await on_thread(self._open, meta)
             self._crcs = Crcs(PIECE)
-            await each(self._missing(meta["size"]), lambda start: self._piece(start, meta), _HANDS)
+            await each(self._missing(meta["size"]), lambda span: self._span(*span, meta), _HANDS)
             await on_thread(self._finish, meta, wanted)
         finally:
             for fd in (self._data, self._map):
@@ -100,20 +102,34 @@ class Pieces:
         except OSError as error:
             raise target.explain(error, self._parts, size) from None
 
-    async def _missing(self, size: int) -> AsyncIterator[int]:
-        for number, there in enumerate(self._there):
-            start = number * PIECE
-            if there:
-                self._fetch.tally.kept(min(PIECE, size - start))
+    async def _missing(self, size: int) -> AsyncIterator[tuple[int, int]]:
+        """Pieces in a row, as (first, end)."""
+        most = max(1, min(_SPAN // PIECE, -(-len(self._there) // _HANDS)))
+        first = 0
+        while first < len(self._there):
+            if self._there[first]:
+                self._fetch.tally.kept(min(PIECE, size - first * PIECE))
+                first += 1
                 continue
-            yield start
+            end = first + 1
+            while end < min(first + most, len(self._there)) and not self._there[end]:
+                end += 1
+            yield first, end
+            first = end
 
-    async def _piece(self, start: int, meta: "ObjectMeta") -> None:
-        await self._fetch.patience.insist(lambda: self._get(start, meta), self._url)
+    async def _span(self, first: int, end: int, meta: "ObjectMeta") -> None:
+        """Its pieces come in order: what broke off goes on at the first that is not there."""
 
-    async def _get(self, start: int, meta: "ObjectMeta") -> None:
-        end = min(start + PIECE, meta["size"])
-        async with self._fetch.room.take(_CHUNK):
+        def there() -> int:
+            return sum(self._there[first:end])
+
+        async def rest() -> None:
+            await self._get((first + there()) * PIECE, min(end * PIECE, meta["size"]), meta)
+
+        await self._fetch.patience.insist(rest, self._url, there)
+
+    async def _get(self, start: int, end: int, meta: "ObjectMeta") -> None:
+        async with self._fetch.room.take(2 * _CHUNK):
             try:
                 result = await self._fetch.store.get_async(
                     self._key, options={"range": (start, end), "if_match": meta["e_tag"]}
@@ -125,18 +141,14 @@ class Pieces:
             if bare(result.meta["e_tag"]) != bare(meta["e_tag"]):
                 raise Replaced
             at = start
-            self._crcs.begin(start // PIECE)
             async for data in result.stream(_CHUNK):
                 async with self._writing:
-                    await on_thread(self._write, at, data)
+                    await on_thread(self._write, at, data, end)
                 at += len(data)
             if at != end:
                 raise Broken(f"{self._url}: {at - start} bytes came instead of {end - start}")
-            self._there[start // PIECE] = 1
-            os.pwrite(self._map, b"\1", self._offset + start // PIECE)
-        self._fetch.tally.moved(end - start)
 
-    def _write(self, start: int, data: bytes) -> None:
+    def _write(self, start: int, data: bytes, end: int) -> None:
         view, at = memoryview(data), start
         try:
             while view.nbytes:
@@ -144,7 +156,20 @@ class Pieces:
                 view, at = view[written:], at + written
         except OSError as error:
             raise self._fetch.target.explain(error, self._parts, len(data)) from None
-        self._crcs.add(start // PIECE, data)
+        while start < at:
+            number, into = divmod(start, PIECE)
+            stop = min(at, (number + 1) * PIECE)
+            if not into:
+                self._crcs.begin(number)
+            self._crcs.add(number, data[: stop - start] if stop < at else data)
+            data, start = data[stop - start :], stop
+            if stop == (number + 1) * PIECE or stop == end:
+                self._mark(number, stop - number * PIECE)
+
+    def _mark(self, number: int, size: int) -> None:
+        os.pwrite(self._map, b"\1", self._offset + number)
+        self._there[number] = 1
+        self._fetch.tally.moved(size)
 
     def _finish(self, meta: "ObjectMeta", wanted: Expected) -> None:
         target = self._fetch.target
