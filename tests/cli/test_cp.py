@@ -124,6 +124,14 @@ def test_two_of_the_same_name_do_not_overwrite_each_other(run, bucket, here):
     assert (code, "would come from more than one place" in complaint) == (1, True)
 
 
+def test_a_name_that_is_no_text_is_told(run, here):
+    (here / "tree").mkdir()
+    (here / "tree" / os.fsdecode(b"\xff.bin")).touch()
+    for words in (("cp", "-r", "tree", "gs://@/tree"), ("rm", os.fsdecode(b"gs://@/\xff"))):
+        code, _, complaint = run(*words)
+        assert (code, "is not UTF-8" in complaint) == (1, True), complaint
+
+
 def test_links_are_not_followed(run, bucket, here):
     (here / "secret").write_text("s")
     (here / "dir").mkdir()

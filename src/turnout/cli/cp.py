@@ -41,6 +41,8 @@ def cp(words: list[str], recursive: bool, endpoint: str | None) -> None:
         taken: set[str] = set()
         for place, word in zip(places, sources, strict=True):
             for one in _copies(buckets, place, word, goal, recursive):
+                if isinstance(one.target, Url):
+                    one.target.checked()
                 if len(sources) > 1 and str(one.target) in taken:
                     raise Invalid(f"{one.target} would come from more than one place: copy them one by one")
                 taken.add(str(one.target))

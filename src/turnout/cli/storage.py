@@ -31,7 +31,15 @@ class Url(NamedTuple):
         if not separator or scheme not in SCHEMES or not bucket:
             known = ", ".join(f"{name}://bucket" for name in SCHEMES)
             raise Invalid(f"{text!r} is not in a bucket: it must begin with one of {known}")
-        return cls(scheme, bucket, key)
+        return cls(scheme, bucket, key).checked()
+
+    def checked(self) -> "Url":
+        """Raises Invalid for a name that no object can have: a file's may be any bytes."""
+        try:
+            str(self).encode()
+        except UnicodeEncodeError:
+            raise Invalid(f"{str(self)!r} is not UTF-8, which an object's name must be") from None
+        return self
 
     @property
     def is_place(self) -> bool:
