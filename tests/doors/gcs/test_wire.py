@@ -250,3 +250,20 @@ def test_another_projects_bucket_is_closed(http, service):
     assert http.post("/storage/v1/b/theirs/o/a/copyTo/b/mine/o/b", json={}).status_code == 403
     assert http.delete("/storage/v1/b/theirs/o/a").status_code == 403
     assert "theirs" not in json.dumps(http.get("/storage/v1/b").json())
+
+
+def test_more_than_was_announced_spoils_nothing(service, http):
+    session = begin(http, "excess", "x")
+    range_ = {"Content-Range": "bytes 0-9/20"}
+    assert http.put(session, content=iter([b"0123456789", b"excess"]), headers=range_).status_code == 400
+    assert http.put(session, content=b"0123456789", headers=range_).status_code == 308
+    end = {"Content-Range": "bytes 10-19/20"}
+    assert http.put(session, content=b"abcdefghij", headers=end).status_code == 200
+    assert stored(service, "excess", "x") == b"0123456789abcdefghij"
+
+
+@pytest.mark.parametrize("metadata", [5, True, "text", [1]])
+def test_metadata_that_is_none_is_refused(http, metadata):
+    media(http, "strange", "x", b"x")
+    answer = http.patch("/storage/v1/b/strange/o/x", json={"metadata": metadata})
+    assert (answer.status_code, "metadata" in answer.text) == (400, True)

@@ -76,14 +76,19 @@ class Session:
         os.replace(draft, self.directory / "answer")
         os.truncate(self.data, 0)
 
-    async def append(self, start: int, body: AsyncIterator[bytes]) -> None:
-        """What is there already is passed over. What came before the connection broke stays."""
+    async def append(self, start: int, body: AsyncIterator[bytes], until: int | None) -> None:
+        """What is there already is passed over. What came before the connection broke stays.
+
+        Raises Invalid, with nothing of the excess kept, if more comes than up to `until`.
+        """
         descriptor = await asyncio.to_thread(os.open, self.data, os.O_WRONLY)
         try:
             have = os.fstat(descriptor).st_size
             if start > have:
                 raise Invalid(f"bytes {have} to {start} are missing: ask with Content-Range: bytes */*")
             async for piece in gathered(body):
+                if until is not None and start + len(piece) > until:
+                    raise Invalid(f"more came than Content-Range says, which ends at {until}")
                 new = piece[max(0, have - start) :]
                 if new:
                     await asyncio.to_thread(self._write, descriptor, new, have)

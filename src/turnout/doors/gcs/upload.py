@@ -43,7 +43,7 @@ class Uploads:
                 return JSONResponse(done)
             start, end, total = _content_range(request)
             if start is not None:
-                await session.append(start, request.stream())
+                await session.append(start, request.stream(), end)
                 _check_arrived(session, end)
             if "content-range" not in request.headers:
                 total = session.size()
