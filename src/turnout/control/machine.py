@@ -7,8 +7,9 @@ commit fails, the machine is thrown away and built anew from the store.
 
 from collections.abc import Iterable
 
-from turnout.control.pool import Placement, Pool, Seat
+from turnout.control.pool import Placement, Pool
 from turnout.control.queue import Queue, Release, Waiting, may_pass, reservation
+from turnout.control.seats import counted, remembered_seats, seated, words_of
 from turnout.control.turn import (
     Command,
     Create,
@@ -38,7 +39,6 @@ from turnout.job import (
     Launch,
     Reason,
     Replica,
-    ReplicaName,
     ReplicaState,
     Report,
     Saved,
@@ -81,7 +81,7 @@ class Machine:
                 self.queues[live.engine].add(row.job, row.spec, live.share)
                 live.replicas = {}
                 continue
-            live.placement = _remembered_seats(live)
+            live.placement = remembered_seats(live)
             self._placed[row.job.id] = live
             if live.verdict and live.verdict.state is State.SUCCEEDED and live.lead.ended:
                 self._finish_later(live, live.lead.ended)
@@ -131,12 +131,6 @@ class Machine:
                 f"a job named {new.name} exists already: delete it first, or take another name"
             )
         engine = self.engine_of(new.cluster)
-        pool, wanted = self.pools[engine], new.spec.share.gpus
-        there = pool.total.gpus
-        if pool.nodes and wanted > there:
-            raise Unavailable(
-                f"{_count(wanted, 'GPU')} asked for, but cluster {new.cluster} has {there or 'none'}"
-            )
         job = Job(
             id=command.job_id,
             project=new.project,
@@ -154,7 +148,7 @@ class Machine:
         pool, wanted = self.pools[engine], live.share.gpus
         if pool.nodes and wanted > pool.total.gpus:
             there = pool.total.gpus or "none"
-            raise Unavailable(f"{_count(wanted, 'GPU')} asked for, but cluster {new.cluster} has {there}")
+            raise Unavailable(f"{counted(wanted, 'GPU')} asked for, but cluster {new.cluster} has {there}")
         self._admit(live)
         self.queues[engine].add(job, new.spec, live.share)
         self._turn.batch.created.append((job, new))
@@ -449,10 +443,10 @@ class Machine:
         job.state = State.PREPARING
         live.placement = placement
         self._placed[job.id] = live
-        live.replicas = {name: _replica(job, name, seat) for name, seat in placement.items()}
+        live.replicas = {name: seated(job, name, seat) for name, seat in placement.items()}
         self._turn.batch.attempts.extend(live.replicas.values())
         self._change(job)
-        self._event(job, EventKind.PLACED, _placed(live, pool))
+        self._event(job, EventKind.PLACED, words_of(live, pool))
         self._turn.instructions.append(StartGang(live.engine, live.launch()))
         return True
 
@@ -502,28 +496,3 @@ class Machine:
 def _end_with_lead(live: Live) -> list[Replica]:
     ending = {role.name for role in live.spec.roles if role.when_lead_succeeds is WhenLeadSucceeds.END}
     return [replica for replica in live.running() if replica.role in ending]
-
-
-def _remembered_seats(live: Live) -> Placement:
-    shares = {role.name: role.resources.share for role in live.spec.roles}
-    return {
-        name: Seat(replica.node, shares[name.role], tuple(int(gpu) for gpu in replica.gpus.split(",") if gpu))
-        for name, replica in live.replicas.items()
-    }
-
-
-def _replica(job: Job, name: ReplicaName, seat: Seat) -> Replica:
-    gpus = ",".join(str(gpu) for gpu in seat.gpus)
-    return Replica(job.id, job.attempt, name.role, name.index, node=seat.node, gpus=gpus)
-
-
-def _placed(live: Live, pool: Pool) -> str:
-    nodes = sorted({seat.node for seat in live.placement.values()})
-    text = f"attempt {live.job.attempt}: {_count(len(live.replicas), 'replica')} on {', '.join(nodes)}"
-    if pool.oversized(live.share):
-        text += "; it asks for more than there is, so it counts as the whole machine and runs alone"
-    return text
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
