@@ -17,7 +17,7 @@ from turnout.storage.remote import Backing, open_store
 
 __all__ = ["s3"]
 
-MOUNT = "cos://models-1250000000.cos.ap-beijing.myqcloud.com/code:/work/code"
+MOUNT = "cos://models-1250000000.cos.ap-beijing.myqcloud.com/code:/data/code"
 BIG = 100 << 20
 
 
@@ -92,6 +92,11 @@ def test_results_that_cannot_be_stored_fail_the_job(place: Place):
     with running(place.config("none", READER)) as service:
         service.start()
         job = run(service, "mute", "echo 1 > one")
+        [kept] = (service.data / "copies").glob("*/0/one")
+        assert kept.read_text() == "1\n"  # it is nowhere else
+        assert str(kept.parent.parent) in job["message"]
+        service.delete("mute")
+        _until(lambda: not kept.exists())
     assert (job["state"], job["reason"]) == ("failed", "staging failed")
     assert "cos://models/code" in job["message"]
     assert "does not permit it" in job["message"]

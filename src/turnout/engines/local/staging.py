@@ -85,6 +85,8 @@ class Staging:
         self._storage = storage
         self._mover = mover
         self._watching: dict[Attempt, asyncio.Task[None]] = {}
+        self._unsaved: set[Attempt] = set()
+        """Their results could not be brought back: here is the only place where they are."""
 
     def wanted(self, launch: Launch) -> list[int]:
         """The numbers of the mounts that cannot be bound as they are. Raises TurnoutError."""
@@ -128,7 +130,12 @@ class Staging:
         plan = self._read(attempt)
         if plan is None:
             return ""
-        moved = await self._bring_back(attempt, plan, final=True)
+        try:
+            moved = await self._bring_back(attempt, plan, final=True)
+        except TurnoutError as error:
+            self._unsaved.add(attempt)
+            kept = f"; what it wrote is kept in {self._paths.copies(attempt)} until the job is deleted"
+            raise NotMoved(error.message + (kept if plan.back else "")) from error
         if not moved.files:
             return ""
         places = ", ".join(back.source for back in plan.back) or (plan.logs.to if plan.logs else "")
@@ -140,6 +147,8 @@ class Staging:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(attempt))
         self._exported.pop(attempt, None)
+        keep = keep or attempt in self._unsaved
+        self._unsaved.discard(attempt)
         here = [
             path for path in (self._paths.copies(attempt), self._paths.exported(attempt)) if path.exists()
         ]
