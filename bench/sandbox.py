@@ -1,4 +1,4 @@
-"""A sandbox like a job's, made by nobody but bwrap: the same options, on its own command line."""
+"""A sandbox like a job's, made by nobody but bwrap: the same binds, and its own `--dev` for the devices."""
 
 import os
 from collections.abc import Sequence
@@ -26,8 +26,15 @@ def command(directory: Path, program: Sequence[str]) -> list[str]:
         _give(paths.attempts, here.account.uid, here.account.gid)
     variables = [word for pair in plan.env.items() for word in ("--setenv", *pair)]
     # The keeper has bubblewrap tell of its child too.
-    common = [*here.layout.sandbox, "--json-status-fd", "2"]
+    common = [*_usual(list(here.layout.sandbox)), "--json-status-fd", "2"]
     return [*common, *plan.sandbox, *variables, "--ro-bind", str(hosts), "/etc/hosts", *plan.argv]
+
+
+def _usual(options: list[str]) -> list[str]:
+    """With bwrap's own way to make /dev and /dev/shm; ours is one bind of a directory that was made before."""
+    first, last = options.index("--dev-bind"), options.index("/dev/shm")
+    # `--perms 1777 --tmpfs /dev/shm` ends what is about /dev.
+    return [*options[:first], "--dev", "/dev", *options[last + 1 :]]
 
 
 def _furnish(home: Path, hosts: str) -> Path:
