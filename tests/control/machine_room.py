@@ -1,9 +1,12 @@
 """A machine with its surroundings: a clock that is moved by hand, and everything it wrote and said."""
 
+import copy
 from collections.abc import Iterable
 
-from turnout.control.machine import SECOND, Machine
+from turnout.control.live import SECOND
+from turnout.control.machine import Machine
 from turnout.control.turn import (
+    Amend,
     Create,
     Delete,
     Input,
@@ -21,6 +24,7 @@ from turnout.job import (
     Capacity,
     Cause,
     Ended,
+    EventKind,
     Job,
     NewJob,
     Node,
@@ -54,6 +58,25 @@ def gang(
     return Spec(tuple(roles), policy=Policy(**policy))  # type: ignore[arg-type]
 
 
+def ready(cpu: float = 4, gpus: int = 0) -> "Room":
+    room = Room(cpu=cpu, gpus=gpus)
+    room.sync()
+    return room
+
+
+def reloaded(room: "Room", *held: Attempt) -> "Room":
+    """What the next service makes of it: all that it knows has gone through the store."""
+    stored = [
+        LiveJob(copy.copy(x.job), x.spec, [copy.copy(one) for one in x.replicas.values()], tuple(x.past))
+        for x in room.machine.jobs.values()
+    ]
+    node = room.nodes[0]
+    after = Room(node.cpu, node.memory, node.gpus, stored)
+    after.now, after.ids = room.now, room.ids
+    after.sync(*held)
+    return after
+
+
 class Room:
     def __init__(
         self, cpu: float = 4, memory: int = 16 * GIB, gpus: int = 0, stored: Iterable[LiveJob] = ()
@@ -62,6 +85,7 @@ class Room:
         self.machine.load(stored)
         self.now = 1_000 * SECOND
         self.ids = 0
+        self.project = "p"
         self.turns: list[Turn] = []
         self.nodes = (Node("this", cpu, memory, gpus),)
         self.step(Told("local", Capacity(self.nodes)))
@@ -85,7 +109,9 @@ class Room:
     def creation(self, spec: Spec, name: str = "") -> Create:
         self.ids += 1
         name = name or f"job-{self.ids}"
-        return Create(self.ids, NewJob("p", "tia", "tia:here", name, name, "here", spec, b"{}"), taken=False)
+        return Create(
+            self.ids, NewJob(self.project, "tia", "tia:here", name, name, "here", spec, b"{}"), taken=False
+        )
 
     def start(self, job: Job, *replicas: ReplicaName) -> Turn:
         """The engine reports that these, or all, have started."""
@@ -104,6 +130,14 @@ class Room:
     def delete(self, job: Job) -> Turn:
         return self.step(Delete(job.id, "alice", None if job.id in self.machine.jobs else job))
 
+    def amend(self, job: Job, **changes: object) -> Turn:
+        stored = None if job.id in self.machine.jobs else job
+        return self.step(Amend(job.id, "alice", stored, **changes))  # type: ignore[arg-type]
+
+    def resize(self, cpu: float) -> Turn:
+        self.nodes = (self.nodes[0]._replace(cpu=cpu),)
+        return self.step(Told("local", Capacity(self.nodes)))
+
     def tick(self, seconds: float) -> Turn:
         return self.step(Tick(), seconds=seconds)
 
@@ -120,3 +154,7 @@ def stopped(turn: Turn) -> list[str]:
 
 def kinds(turn: Turn) -> list[type[Instruction]]:
     return [type(one) for one in turn.instructions]
+
+
+def events(turn: Turn, kind: EventKind) -> list[str]:
+    return [event.message for event in turn.batch.events if event.kind is kind]

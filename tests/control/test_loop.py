@@ -1,15 +1,15 @@
 """The loop around the machine, on a real store, with an engine that does what the test says."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.control.machine_room import MASTER, gang
-from turnout.control import Control
-from turnout.control.machine import Machine
+from turnout.control import Control, commands
+from turnout.control.board import Board
 from turnout.control.turn import Create
 from turnout.engines import Refused, Unreachable
 from turnout.errors import AlreadyExists, TimedOut
@@ -18,6 +18,7 @@ from turnout.job import (
     Capacity,
     Cause,
     Ended,
+    EventKind,
     Job,
     Launch,
     NewJob,
@@ -25,6 +26,9 @@ from turnout.job import (
     Reason,
     ReplicaName,
     Report,
+    Retry,
+    Sample,
+    Sampled,
     Spec,
     Started,
     State,
@@ -112,13 +116,17 @@ def new(name: str, spec: Spec | None = None) -> NewJob:
 
 
 async def ended(control: Control, store: Store, job: Job) -> Job:
+    return await until(control, store, job, lambda found: not found.live)
+
+
+async def until(control: Control, store: Store, job: Job, reached: Callable[[Job], bool]) -> Job:
     with control.hub.watch(job.id) as changed:
         async with asyncio.timeout(20):
             while True:
                 changed.clear()
                 found = await store.job(job.id)
                 assert found is not None
-                if not found.live:
+                if reached(found):
                     return found
                 await changed.wait()
 
@@ -218,14 +226,14 @@ async def test_an_input_that_cannot_be_digested_is_left_out(
 ) -> None:
     """Whatever fault of ours it is: the others of its turn are served, and the loop goes on."""
     engine = Puppet()
-    create = Machine._create
+    create = commands.create
 
-    def poisoned(machine: Machine, command: Create) -> Job:
+    def poisoned(board: Board, command: Create) -> Job:
         if command.new.name == "poison":
             raise ZeroDivisionError
-        return create(machine, command)
+        return create(board, command)
 
-    monkeypatch.setattr(Machine, "_create", poisoned)
+    monkeypatch.setattr(commands, "create", poisoned)
     async with house(tmp_path, engine) as (control, store):
         engine.sync()
         names = ["a", "poison", "b"]
@@ -234,3 +242,83 @@ async def test_an_input_that_cannot_be_digested_is_left_out(
         assert "something went wrong" in str(answers[1])
         assert await store.by_handle("p", "tia:here", "b") is not None
         assert control.running()
+
+
+class TestRestart:
+    """The service ends and another takes its place, on the same store."""
+
+    async def test_what_was_used_up_of_the_retries_stays_used_up(self, tmp_path: Path) -> None:
+        once = gang(retries=(Retry((Reason.PROGRAM_FAILED,), 1),))
+        engine = Puppet()
+        async with house(tmp_path, engine) as (control, store):
+            engine.sync()
+            job = await control.create(new("one", once))
+            engine.run(job, code=4)
+            again = await until(control, store, job, lambda found: found.attempt == 2)
+            assert [past.reason for past in await store.past(job.id)] == [Reason.PROGRAM_FAILED]
+        engine = Puppet()
+        async with house(tmp_path, engine) as (control, store):
+            engine.sync(again.current)
+            engine.run(again, code=5)
+            found = await ended(control, store, job)
+            assert (found.state, found.message) == (State.FAILED, "master-0 exited with code 5")
+            kinds = [event.kind for event in await store.events(job.id)]
+            assert kinds.count(EventKind.RETRIED) == 1
+
+    async def test_a_preemption_that_was_begun_is_carried_through(self, tmp_path: Path) -> None:
+        engine = Puppet(cpu=1)
+        async with house(tmp_path, engine) as (control, store):
+            engine.sync()
+            victim = await control.create(new("victim", gang(preemptible=True)))
+            urgent = await control.create(new("urgent", gang(priority=1)))
+            assert engine.asked[-1] == ("stop", victim.current)
+        engine = Puppet(cpu=1)
+        async with house(tmp_path, engine) as (control, store):
+            engine.sync(victim.current)
+            engine.said.put_nowait(Ended(victim.current, MASTER, 3, Cause.STOPPED))
+            await until(control, store, urgent, lambda found: found.state is State.PREPARING)
+            found = await store.job(victim.id)
+            assert found is not None
+            assert (found.state, found.attempt) == (State.QUEUED, 1)
+            assert [past.reason for past in await store.past(victim.id)] == [Reason.PREEMPTED]
+
+
+async def test_an_amendment_is_on_disk_before_the_answer(tmp_path: Path) -> None:
+    engine = Puppet(cpu=1)
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        running = await control.create(new("running"))
+        job = await control.create(new("one"))
+        amended = await control.amend(job.id, "alice", document=b"{2}", priority=3, labels={"a": "b"})
+        assert await store.job(job.id) == amended
+        assert amended.priority == 3
+        assert await store.documents([job.id]) == {job.id: b"{2}"}
+        assert await store.labels([job.id]) == {job.id: {"a": "b"}}
+        engine.run(running)
+        await ended(control, store, running)
+        await control.amend(running.id, "alice", document=b"{3}")
+        assert await store.documents([running.id]) == {running.id: b"{3}"}
+
+
+async def test_who_has_waited_long_enough_is_let_go_by_the_one_timer(tmp_path: Path) -> None:
+    engine = Puppet(cpu=1)
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        await control.create(new("running"))
+        job = await control.create(new("one", gang(max_wait=0.05)))
+        assert (await ended(control, store, job)).reason is Reason.WAITED
+        await asyncio.sleep(0)
+        assert control._timer is None
+
+
+async def test_samples_come_to_the_store(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with house(tmp_path, engine) as (control, store):
+        engine.sync()
+        job = await control.create(new("one"))
+        samples = [Sample(MASTER, at, cpu=50.0) for at in (1, 2)]
+        for sample in samples:
+            engine.said.put_nowait(Sampled(job.current, (sample,)))
+        engine.run(job)
+        await ended(control, store, job)
+        assert await store.samples(job.id, MASTER) == samples

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.control.machine_room import MASTER, Room, gang, kinds, started, stopped
+from tests.control.machine_room import MASTER, Room, gang, kinds, ready, started, stopped
 from turnout.control.turn import Delete, Forget, Remove, StartGang, StopGang, Told
 from turnout.errors import AlreadyExists, NotFound, Unavailable, WrongState
 from turnout.job import (
@@ -14,6 +14,7 @@ from turnout.job import (
     Reason,
     ReplicaName,
     ReplicaState,
+    Retry,
     Spec,
     Started,
     State,
@@ -23,12 +24,6 @@ from turnout.store import LiveJob
 
 WORKER = ReplicaName("worker", 0)
 PS = ReplicaName("ps", 0)
-
-
-def ready(cpu: float = 4, gpus: int = 0) -> Room:
-    room = Room(cpu=cpu, gpus=gpus)
-    room.sync()
-    return room
 
 
 class TestLife:
@@ -229,7 +224,7 @@ class TestRefusals:
 class TestRetry:
     def test_it_starts_over_as_often_as_it_may_and_only_for_the_right_reasons(self) -> None:
         room = ready()
-        job = room.create(gang(retries=1, retry_on=(Reason.NODE_LOST,)))
+        job = room.create(gang(retries=(Retry((Reason.NODE_LOST,), 1),)))
         room.start(job)
         turn = room.end(job, code=None, cause=Cause.LOST)
         assert job.attempt == 2
@@ -240,7 +235,7 @@ class TestRetry:
 
     def test_a_failure_of_the_program_is_not_retried_unless_it_says_so(self) -> None:
         room = ready()
-        job = room.create(gang(retries=1, retry_on=(Reason.NODE_LOST,)))
+        job = room.create(gang(retries=(Retry((Reason.NODE_LOST,), 1),)))
         room.start(job)
         room.end(job, code=1)
         assert job.state is State.FAILED

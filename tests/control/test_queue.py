@@ -3,18 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.control.machine_room import MASTER, Room, gang, started
+from tests.control.machine_room import MASTER, Room, gang, ready, started
 from turnout.control.explain import explain
 from turnout.control.queue import Release, may_pass, reservation
 from turnout.errors import Unavailable
 from turnout.job import State
 from turnout.job.resources import GIB, Share
-
-
-def ready(cpu: float = 4, gpus: int = 0) -> Room:
-    room = Room(cpu=cpu, gpus=gpus)
-    room.sync()
-    return room
 
 
 def test_first_come_first_served() -> None:

@@ -5,9 +5,9 @@ import copy
 import msgspec
 
 from tests.control.machine_room import Room, gang, kinds, started
-from turnout.control.machine import SECOND
+from turnout.control.live import SECOND
 from turnout.control.turn import Forget, Remove, Save, Told, Turn
-from turnout.job import Cause, EventKind, Job, Mount, Reason, Saved, Spec, State
+from turnout.job import Cause, EventKind, Job, Mount, Reason, Retry, Saved, Spec, State
 from turnout.store import LiveJob
 
 OUTPUT = Mount("obs://bucket/out", "/out")
@@ -82,7 +82,7 @@ def test_its_room_is_free_while_it_is_being_saved() -> None:
 
 
 def test_a_retry_comes_after_it() -> None:
-    room, job = running(writing(retries=1, retry_on=(Reason.PROGRAM_FAILED,)))
+    room, job = running(writing(retries=(Retry((Reason.PROGRAM_FAILED,), 1),)))
     assert kinds(room.end(job, code=3)) == [Save]
     assert started(saved(room, job)) == [job.id]
     assert job.attempt == 2

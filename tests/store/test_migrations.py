@@ -15,8 +15,9 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tests.store.samples import creation, job
 from turnout.errors import Misconfigured
-from turnout.job import Event, Job, Replica
-from turnout.store import Store, migrate, schema
+from turnout.job import Asset, Event, Job, Past, Replica
+from turnout.store import Store, StoredKey, migrate, schema
+from turnout.store.statements import KEY, SAMPLE
 
 STORE = Path(migrate.__file__).parent
 
@@ -73,6 +74,10 @@ def test_tables_have_the_fields_of_the_records():
     assert tuple(schema.jobs.columns.keys()) == Job.__struct_fields__
     assert tuple(schema.replicas.columns.keys()) == (*Replica.__struct_fields__, "rank")
     assert tuple(schema.events.columns.keys()) == ("number", *Event.__struct_fields__)
+    assert tuple(schema.past.columns.keys()) == Past.__struct_fields__
+    assert tuple(schema.samples.columns.keys()) == SAMPLE
+    assert tuple(schema.assets.columns.keys()) == Asset.__struct_fields__
+    assert tuple(schema.keys.columns.keys()) == StoredKey._fields == KEY
 
 
 def differences(database: Database) -> list[object]:
@@ -111,7 +116,7 @@ async def test_migrations_and_new_databases_are_alike_to_the_letter(
     assert made_by(database) == made_by(other)
 
 
-@pytest.mark.parametrize("revision", ["0001"])
+@pytest.mark.parametrize("revision", ["0001", "0002"])
 async def test_a_database_of_every_release_can_be_opened(database: Database, revision: str):
     database.upgrade(revision)
     store = database.open()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.store.samples import creation, job
 from turnout.errors import Misconfigured, TimedOut
-from turnout.job import LIVE, All, Compare, Page, Query, State
+from turnout.job import LIVE, All, Compare, Label, Page, Query, State
 from turnout.store import Batch, Store, StoreError, Unanswered, migrate, sqlite
 from turnout.store.codes import FIRST_ENDED, KINDS, REASONS, REPLICA_STATES, STATES
 from turnout.store.sqlite import SqliteDriver
@@ -107,6 +107,22 @@ class TestPlans:
     async def test_filters_look_at_all_jobs_by_id(self, connection: sqlite3.Connection, query: Query):
         assert self.plan(connection, *Selection(query, SQLITE).page(Page(20))) == "SCAN jobs"
         assert self.plan(connection, *Selection(query, SQLITE).count()) == "SCAN jobs"
+
+    async def test_labels_lead_to_jobs(self, connection: sqlite3.Connection):
+        for label in (
+            Label("kind", "=", "job"),
+            Label("kind", "in", ("job", "x")),
+            Label("kind", "!=", None),
+        ):
+            selection = Selection(All(*MINE, label), SQLITE)
+            for sql in (
+                selection.page(Page(20)),
+                selection.page(Page(20, order_by="name")),
+                selection.count(),
+            ):
+                plan = self.plan(connection, *sql)
+                assert "SEARCH jobs USING INTEGER PRIMARY KEY" in plan
+                assert "SEARCH labels USING COVERING INDEX labels_value" in plan
 
     async def test_a_list_of_live_jobs_does_not_look_at_ended_ones(self, connection: sqlite3.Connection):
         query = All(Compare("state", "in", (State.RUNNING, State.QUEUED)), Compare("name", "contains", "x"))

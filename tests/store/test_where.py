@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.store.samples import job
 from turnout.errors import Invalid
-from turnout.job import All, Any, Compare, Job, Not, Page, Query, Reason, State
+from turnout.job import All, Any, Compare, Job, Label, Not, Page, Query, Reason, State
 from turnout.job.query import FIELDS
 from turnout.store import migrate, postgres, rows
 from turnout.store.statements import POSTGRES, SQLITE, Flavour, Statements
@@ -36,17 +36,21 @@ def holds(query: Query, one: Job) -> bool:
         case Not(inner):
             return not holds(inner, one)
         case Compare(field, op, value):
-            held = getattr(one, field)
-            match op:
-                case "=":
-                    return held == value
-                case "!=":
-                    return held != value
-                case "in":
-                    assert isinstance(value, tuple)
-                    return held is not None and held in value
-                case _:
-                    return held is not None and HOLDS[op](held, value)
+            return compared(getattr(one, field), op, value)
+        case Label(key, op, value):
+            return compared(LABELS[one.id].get(key), op, value)
+
+
+def compared(held: Anything, op: str, value: Anything) -> bool:
+    match op:
+        case "=":
+            return held == value
+        case "!=":
+            return held != value
+        case "in":
+            return held is not None and held in value
+        case _:
+            return held is not None and HOLDS[op](held, value)
 
 
 TEXTS = [
@@ -95,6 +99,14 @@ def population() -> list[Job]:
 
 
 JOBS = population()
+KEYS = ["kind", "tag:训练", "tag:a", ""]
+LABELS = {
+    one.id: {
+        key: TEXTS[(number + place) % len(TEXTS)] for place, key in enumerate(KEYS) if number >> place & 1
+    }
+    for number, one in enumerate(JOBS)
+}
+LABEL_ROWS = [row for one in JOBS for row in rows.label_rows(one.id, LABELS[one.id])]
 
 texts = (
     st.sampled_from(TEXTS)
@@ -118,8 +130,16 @@ def compares(
     return single | several | missing
 
 
+keys = st.sampled_from(KEYS) | texts
+labels = (
+    st.builds(Label, keys, st.sampled_from(["=", "!=", "contains"]), texts)
+    | st.builds(Label, keys, st.just("in"), st.lists(texts, max_size=4).map(tuple))
+    | st.builds(Label, keys, st.sampled_from(["=", "!="]), st.none())
+)
+
 leaves = (
-    compares(TEXT_FIELDS, texts, [*orders, "contains"])
+    labels
+    | compares(TEXT_FIELDS, texts, [*orders, "contains"])
     | compares(NUMBER_FIELDS, numbers, orders)
     | compares(["state"], st.sampled_from(State) | texts, [*orders, "contains"])
     | compares(["reason"], st.sampled_from(Reason) | texts, [*orders, "contains"])
@@ -146,12 +166,14 @@ def database(
         migrate.open_sqlite(path)
         connection = sqlite3.connect(path, isolation_level=None)
         connection.executemany(Statements(SQLITE).insert_job, map(rows.job_row, JOBS))
+        connection.executemany(Statements(SQLITE).insert_label, LABEL_ROWS)
         yield SQLITE, lambda sql, values: connection.execute(sql, values).fetchall()
         connection.close()
     else:
         url = request.getfixturevalue("postgres").database()
         with postgres.open_for_work(url) as connection:
             connection.cursor().executemany(Statements(POSTGRES).insert_job, list(map(rows.job_row, JOBS)))  # type: ignore[arg-type]
+            connection.cursor().executemany(Statements(POSTGRES).insert_label, LABEL_ROWS)  # type: ignore[arg-type]
             yield POSTGRES, lambda sql, values: connection.execute(sql, values).fetchall()  # type: ignore[arg-type]
 
 
@@ -165,6 +187,11 @@ def database(
 @example(query=Compare("name", ">=", "a\udfff"))
 @example(query=Not(Compare("started", "<", 3)))
 @example(query=Compare("state", "in", (State.QUEUED, State.RUNNING)))
+@example(query=All(Label("kind", "=", "a"), Not(Label("tag:a", "!=", "b"))))
+@example(query=Label("kind", "=", None))
+@example(query=Label("kind", "!=", None))
+@example(query=Not(Label("kind", "in", ())))
+@example(query=Label("a\0", "!=", "a"))
 @example(
     query=All(Compare("project", "=", "a"), Compare("scope", "=", "scope-1"), Compare("deleted", "=", None))
 )
@@ -217,6 +244,9 @@ def test_pages_as_python_would(
         (Compare("name", "in", "abc"), "a tuple belongs to `in`"),
         (Compare("name", "=", ("a", "b")), "a tuple belongs to `in`"),
         (Compare("started", "<", None), "= and != can"),
+        (Label("kind", "in", None), "None is compared by = and !="),
+        (Label("kind", "in", "job"), "a tuple belongs to `in`"),
+        (Label("kind", "=", ("job",)), "a tuple belongs to `in`"),
     ],
 )
 def test_a_dialect_that_mixes_types_hears_of_it(query: Query, complaint: str):
@@ -239,3 +269,5 @@ def test_the_largest_filter_works(database: tuple[Flavour, Run]):
     assert run(*Selection(many, flavour).count()) == [(1,)]
     among = Compare("id", "in", (*range(MOST_VALUES - 1), JOBS[0].id))
     assert run(*Selection(among, flavour).count()) == [(1,)]
+    labelled = [Label(f"key-{number}", "=", "a") for number in range(MOST_CONDITIONS - 1)]
+    assert run(*Selection(Any(*labelled, Compare("id", "=", JOBS[0].id)), flavour).count()) == [(1,)]

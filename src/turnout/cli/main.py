@@ -5,12 +5,15 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnout import __version__
-from turnout.cli import entry, help
+from turnout.cli import entry, help, keys
 from turnout.cli.options import Endpoint, Form, Output
 
 VERSION = f"turnout {__version__}"
 
 app = help.group("A training-job service that you run yourself.", VERSION)
+
+
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> NoReturn:

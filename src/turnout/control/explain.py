@@ -1,12 +1,15 @@
 """Why a job waits: what is missing, its place in the queue, and what would let it start."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
+from turnout.control.live import SECOND, Live
 from turnout.control.machine import Machine
+from turnout.control.placing import name_for
+from turnout.control.preempt import fits_soon, victims
 from turnout.control.queue import rank
-from turnout.control.turn import Live
 from turnout.job import State
 from turnout.job.resources import GIB, Share
 
@@ -18,6 +21,8 @@ class Explanation(NamedTuple):
     waiting: int = 0
     missing: Mapping[str, float] = MappingProxyType({})
     """How much more of `cpu`, `memory` (bytes) and `gpus` would have to be free."""
+    gives_up_at: int | None = None
+    """When it fails if it still waits then."""
 
 
 def explain(machine: Machine, live: Live) -> Explanation:
@@ -35,28 +40,51 @@ def explain(machine: Machine, live: Live) -> Explanation:
 def _explain_waiting(machine: Machine, live: Live) -> Explanation:
     order = list(machine.queues[live.engine])
     place = next(n for n, waiting in enumerate(order, 1) if waiting.job_id == live.job.id)
+    again = [f"Attempt {past.attempt} ended: {past.message}." for past in live.past[-1:]]
     if live.engine not in machine.ready:
-        why = [
-            f"The engine {live.engine} has not told yet what it runs; nothing is placed on it before that."
-        ]
-        return Explanation(why, place, len(order))
+        why = f"The engine {live.engine} has not told yet what it runs; nothing is placed on it before that."
+        return Explanation([*again, why], place, len(order))
     pool = machine.pools[live.engine]
     need = pool.need(live.share)
     short = {k: v for k, v in (need - pool.room)._asdict().items() if v > 0}
-    why = [_needs(need, pool.room, pool.total)]
+    why = [*again, _needs(need, pool.room, pool.total)]
     if need.gpus > pool.total.gpus:
         why.append(f"It can never start: it needs {need.gpus} GPUs, and there are {pool.total.gpus}.")
     elif short:
-        why += _holders(machine, live, short)
+        why += _holders(machine, live, short) + _who_goes(machine, live, first=place == 1)
     if place > 1:
-        ahead = [machine.jobs[waiting.job_id].job for waiting in order[: place - 1]]
-        names = ", ".join(job.name for job in ahead[:3]) + (", …" if len(ahead) > 3 else "")
-        why.append(f"{place - 1} of {len(order)} waiting jobs are ahead of it: {names}.")
+        why += _ahead(live, [machine.jobs[waiting.job_id] for waiting in order[: place - 1]], len(order))
         if not short:
-            why.append(
-                f"There is room for it now, but starting it could delay {ahead[0].name}, which is next."
-            )
-    return Explanation(why, place, len(order), short)
+            head = name_for(live.job, machine.jobs[order[0].job_id].job)
+            why.append(f"There is room for it now, but starting it could delay {head}, which is next.")
+    if live.gives_up_at is not None:
+        why.append(f"It gives up at {_time(live.gives_up_at)} if it still waits then.")
+    return Explanation(why, place, len(order), short, live.gives_up_at)
+
+
+def _ahead(live: Live, ahead: list[Live], waiting: int) -> list[str]:
+    names = ", ".join(name_for(live.job, other.job) for other in ahead[:3]) + (
+        ", …" if len(ahead) > 3 else ""
+    )
+    return [f"{len(ahead)} of {waiting} waiting jobs are ahead of it: {names}."]
+
+
+def _who_goes(machine: Machine, live: Live, first: bool) -> list[str]:
+    """Whose place it gets, or would get if it were next."""
+    pool, placed = machine.pools[live.engine], machine.placed_on(live.engine)
+    if fits_soon(live, pool, placed):
+        going = [other for other in placed if other.verdict and other.placement]
+        return [f"There will be room when these have ended: {_names(live, going)}."] if first else []
+    going = victims(live, pool, placed)
+    return [f"When it is next, it takes the place of {_names(live, going)}."] if going else []
+
+
+def _names(live: Live, others: Sequence[Live]) -> str:
+    return ", ".join(name_for(live.job, other.job) for other in others)
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at // SECOND, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _needs(need: Share, room: Share, total: Share) -> str:
@@ -74,10 +102,10 @@ def _holders(machine: Machine, live: Live, short: dict[str, float]) -> list[str]
     running = [other for other in machine.jobs.values() if other.engine == live.engine and other.placement]
     holding: list[str] = []
     for other in sorted(running, key=lambda other: rank(other.job)):
-        share = sum((seat.share for seat in other.placement.values()), Share(0, 0, 0))
+        share = other.held
         held = [_amount(what, getattr(share, what)) for what in short if getattr(share, what)]
         if held:
-            holding.append(f"{other.job.name} holds {' and '.join(held)}")
+            holding.append(f"{name_for(live.job, other.job)} holds {' and '.join(held)}")
     missing = " and ".join(_amount(what, amount) for what, amount in short.items())
     if not holding:
         return [f"It starts when {missing} more are free."]

@@ -9,12 +9,15 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 
 from turnout.chaos import point
 from turnout.control.explain import Explanation, explain
 from turnout.control.hub import Hub
-from turnout.control.machine import SECOND, Machine
+from turnout.control.live import SECOND
+from turnout.control.machine import Machine
 from turnout.control.turn import (
+    Amend,
     Command,
     Create,
     Delete,
@@ -32,7 +35,8 @@ from turnout.control.turn import (
 )
 from turnout.engines import Engine, Refused, Unreachable
 from turnout.errors import TimedOut, TurnoutError
-from turnout.job import Attempt, Cause, Ended, IdMaker, Job, NewJob, ReplicaLog, ReplicaName, Started
+from turnout.job import Attempt, Cause, Ended, IdMaker, Job, NewJob, ReplicaLog, ReplicaName, Sampled, Started
+from turnout.job.resources import Share
 from turnout.store import Store, StoreError
 
 log = logging.getLogger(__name__)
@@ -40,6 +44,7 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
 _APART = 0.002
+_SAMPLES_APART = 1.0
 
 Asked = tuple[Input, asyncio.Future[Job] | None]
 """An input, and for a command who waits for its answer."""
@@ -99,6 +104,18 @@ class Control:
     async def delete(self, job_id: int, by: str) -> Job:
         return await self._ask(Delete(job_id, by, stored=None))
 
+    async def amend(
+        self,
+        job_id: int,
+        by: str,
+        *,
+        document: bytes | None = None,
+        priority: int | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> Job:
+        """What is None stays. Raises WrongState for another priority of a job that has ended."""
+        return await self._ask(Amend(job_id, by, None, document, priority, labels))
+
     # What the machine knows; reads only.
 
     def explain(self, job_id: int) -> Explanation | None:
@@ -112,6 +129,10 @@ class Control:
         for live in self._machine.jobs.values():
             found[live.job.state] = found.get(live.job.state, 0) + 1
         return found
+
+    def total(self, cluster: str) -> Share:
+        """All that its engine's nodes have; nothing until it has told."""
+        return self._machine.pools[self._machine.engine_of(cluster)].total
 
     def running(self) -> bool:
         """Whether commands and reports are being taken."""
@@ -164,6 +185,8 @@ class Control:
                     self._wake_at(loop.time() + _APART)
                 case Ended():
                     self._wake_at(self._last_turn + _APART)
+                case Sampled():
+                    self._wake_at(loop.time() + _SAMPLES_APART)
                 case _:
                     self._wake.set()
 
@@ -238,8 +261,8 @@ class Control:
         for one in inputs:
             if isinstance(one, Create) and (one.new.project, one.new.scope, one.new.handle) in taken:
                 one = Create(one.job_id, one.new, taken=True)
-            elif isinstance(one, Delete) and one.job_id not in self._machine.jobs:
-                one = Delete(one.job_id, one.by, await self._store.job(one.job_id))
+            elif isinstance(one, Delete | Amend) and one.job_id not in self._machine.jobs:
+                one = replace(one, stored=await self._store.job(one.job_id))
             found.append(one)
         return found
 

@@ -72,6 +72,16 @@ class Pool:
     def give(self, placement: Placement) -> None:
         self._move(placement, +1)
 
+    def without(self, gone: list[Placement]) -> "Pool":
+        """What it would be like if these gangs had given back their seats."""
+        pool = Pool()
+        pool._nodes, pool._free = self._nodes, dict(self._free)
+        pool._devices = {name: set(left) for name, left in self._devices.items()}
+        pool.total, pool.room = self.total, self.room
+        for placement in gone:
+            pool.give(placement)
+        return pool
+
     def _seat_shares(self, launch: Launch, oversized: bool) -> dict[ReplicaName, Share]:
         replicas = launch.replicas()
         if not oversized:

@@ -1,4 +1,4 @@
-"""Who is next: by priority, then first come first served, with backfill that never delays the head.
+"""Who is next: who starts over, then by priority, then first come first served; whoever passes never delays the head.
 
 Jobs of one shape (the same needs and the same limit) are alike to the scheduler, so only the first of each shape is
 ever looked at: a pass costs as much as there are shapes, however many jobs wait.
@@ -12,7 +12,7 @@ from turnout.job import Job, Spec
 from turnout.job.resources import Share
 
 Shape = tuple[Share, float | None, tuple[tuple[int, Share], ...]]
-Rank = tuple[int, int]
+Rank = tuple[bool, int, int]
 
 
 class Waiting(NamedTuple):
@@ -21,34 +21,45 @@ class Waiting(NamedTuple):
 
     @property
     def job_id(self) -> int:
-        return self.rank[1]
+        return self.rank[2]
 
 
 class Queue:
+    """Entries that are not valid any more stay in their heap until they get to its front."""
+
     def __init__(self) -> None:
         self._shapes: dict[Shape, list[Waiting]] = {}
-        self._shape_of: dict[int, Shape] = {}
+        self._entries: dict[int, Waiting] = {}
+        self._until: dict[int, int] = {}
+        self._deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
-        return len(self._shape_of)
+        return len(self._entries)
 
     def __contains__(self, job_id: int) -> bool:
-        return job_id in self._shape_of
+        return job_id in self._entries
 
-    def add(self, job: Job, spec: Spec, share: Share) -> None:
-        shape = _shape(spec, share)
-        self._shape_of[job.id] = shape
-        heapq.heappush(self._shapes.setdefault(shape, []), Waiting(rank(job), spec))
+    def add(
+        self, job: Job, spec: Spec, share: Share, *, front: bool = False, until: int | None = None
+    ) -> None:
+        """`front`: before all priorities. `until`: when it is overdue. One that is here already moves."""
+        entry = Waiting(rank(job, front), spec)
+        self._entries[job.id] = entry
+        heapq.heappush(self._shapes.setdefault(_shape(spec, share), []), entry)
+        if until is not None:
+            self._until[job.id] = until
+            heapq.heappush(self._deadlines, (until, job.id))
 
     def remove(self, job_id: int) -> None:
-        """The entry itself goes when it gets to the front."""
-        self._shape_of.pop(job_id, None)
+        self._entries.pop(job_id, None)
+        self._until.pop(job_id, None)
 
     def firsts(self) -> list[Waiting]:
         """The first of each shape, in the order in which they may go."""
         found: list[Waiting] = []
+        entries = self._entries
         for shape, heap in list(self._shapes.items()):
-            while heap and heap[0].job_id not in self._shape_of:
+            while heap and entries.get(heap[0].rank[2]) is not heap[0]:
                 heapq.heappop(heap)
             if heap:
                 found.append(heap[0])
@@ -56,14 +67,27 @@ class Queue:
                 del self._shapes[shape]
         return sorted(found, key=lambda waiting: waiting.rank)
 
+    def next_deadline(self) -> int | None:
+        """When the first will be overdue."""
+        heap = self._deadlines
+        while heap and self._until.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def overdue(self, now: int) -> list[int]:
+        """Those that should not wait any longer. Whoever asks takes them out."""
+        due = self.next_deadline()
+        if due is None or due > now:
+            return []
+        return [job_id for job_id, until in self._until.items() if until <= now]
+
     def __iter__(self) -> Iterator[Waiting]:
         """All that wait, in order. For people, not for scheduling: it sorts them all."""
-        entries = (waiting for heap in self._shapes.values() for waiting in heap)
-        return iter(sorted((w for w in entries if w.job_id in self._shape_of), key=lambda w: w.rank))
+        return iter(sorted(self._entries.values(), key=lambda waiting: waiting.rank))
 
 
-def rank(job: Job) -> Rank:
-    return (-job.priority, job.id)
+def rank(job: Job, front: bool = False) -> Rank:
+    return (not front, -job.priority, job.id)
 
 
 class Release(NamedTuple):

@@ -1,7 +1,7 @@
 """A job's seats: as rows, from rows, and in words."""
 
+from turnout.control.live import Live
 from turnout.control.pool import Placement, Pool, Seat
-from turnout.control.turn import Live
 from turnout.job import Job, Replica, ReplicaName
 
 

@@ -1,12 +1,9 @@
-"""What goes into a turn of the machine, what comes out of it, and what it remembers of a live job."""
+"""What goes into a turn of the machine, and what comes out of it."""
 
 from dataclasses import dataclass, field
 
-from turnout.control.pool import Placement, Seat
-from turnout.control.verdict import Verdict
 from turnout.errors import TurnoutError
-from turnout.job import Attempt, Job, Launch, NewJob, Replica, ReplicaName, ReplicaState, Report, Spec
-from turnout.job.resources import Share
+from turnout.job import Attempt, Job, Launch, NewJob, ReplicaName, Report
 from turnout.store import Batch
 
 
@@ -32,7 +29,20 @@ class Delete:
     """The job as the store has it, for one that is not live any more."""
 
 
-Command = Create | Stop | Delete
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """What is None stays as it is."""
+
+    job_id: int
+    by: str
+    stored: Job | None
+    """See Delete."""
+    document: bytes | None = None
+    priority: int | None = None
+    labels: dict[str, str] | None = None
+
+
+Command = Create | Stop | Delete | Amend
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +106,3 @@ class Turn:
     ended: list[Job] = field(default_factory=list[Job])
     changed: set[int] = field(default_factory=set[int])
     wake_at: int | None = None
-
-
-@dataclass(slots=True)
-class Live:
-    """A job that has not ended, with all that deciding about it needs."""
-
-    job: Job
-    spec: Spec
-    engine: str
-    replicas: dict[ReplicaName, Replica] = field(default_factory=dict[ReplicaName, Replica])
-    placement: Placement = field(default_factory=dict[ReplicaName, Seat])
-    verdict: Verdict | None = None
-    share: Share = field(init=False)
-    finish_at: int | None = None
-    """When replicas that outlive a lead that succeeded are ended."""
-    saved_at: int | None = None
-
-    def __post_init__(self) -> None:
-        self.share = self.spec.share
-
-    @property
-    def lead(self) -> Replica:
-        return self.replicas[ReplicaName(self.spec.lead.name, 0)]
-
-    def running(self) -> list[Replica]:
-        return [r for r in self.replicas.values() if r.state in (ReplicaState.WAITING, ReplicaState.RUNNING)]
-
-    def launch(self) -> Launch:
-        gpus = {str(name): seat.gpus for name, seat in self.placement.items()}
-        job = self.job
-        return Launch(job.current, job.project, job.dialect, job.name, self.spec, gpus)

@@ -8,11 +8,23 @@ from turnout.job.ids import IdMaker, from_uuid, to_uuid
 from turnout.job.launch import Attempt, Gang, Launch, Peer, ReplicaName
 from turnout.job.log import Mark, ReplicaLog
 from turnout.job.names import host_name
-from turnout.job.query import All, Any, Compare, Not, Page, Query
-from turnout.job.record import Job, NewJob, Replica
-from turnout.job.report import Capacity, Cause, Ended, Node, Report, Saved, Started, Synced, Trimmed
+from turnout.job.query import All, Any, Compare, Label, Not, Page, Query
+from turnout.job.record import Asset, Job, NewJob, Past, Replica, Sample
+from turnout.job.report import (
+    Capacity,
+    Cause,
+    Ended,
+    Hung,
+    Node,
+    Report,
+    Sampled,
+    Saved,
+    Started,
+    Synced,
+    Trimmed,
+)
 from turnout.job.resources import Resources
-from turnout.job.spec import LogExport, Mount, Policy, Program, Role, Spec, WhenLeadSucceeds
+from turnout.job.spec import LogExport, Mount, Policy, Program, Retry, Role, Spec, WhenLeadSucceeds
 from turnout.job.state import ENDED, LIVE, Reason, ReplicaState, State
 
 __all__ = [
@@ -20,6 +32,7 @@ __all__ = [
     "LIVE",
     "All",
     "Any",
+    "Asset",
     "Attempt",
     "Capacity",
     "Cause",
@@ -28,8 +41,10 @@ __all__ = [
     "Event",
     "EventKind",
     "Gang",
+    "Hung",
     "IdMaker",
     "Job",
+    "Label",
     "Launch",
     "LogExport",
     "Mark",
@@ -38,6 +53,7 @@ __all__ = [
     "Node",
     "Not",
     "Page",
+    "Past",
     "Peer",
     "Policy",
     "Program",
@@ -49,7 +65,10 @@ __all__ = [
     "ReplicaState",
     "Report",
     "Resources",
+    "Retry",
     "Role",
+    "Sample",
+    "Sampled",
     "Saved",
     "Spec",
     "Started",

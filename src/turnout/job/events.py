@@ -16,6 +16,9 @@ class EventKind(StrEnum):
     ENDED = "ended"
     TRIMMED = "trimmed"
     DELETED = "deleted"
+    PREEMPTED = "preempted"
+    CHANGED = "changed"
+    HUNG = "hung"
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -15,5 +15,14 @@ def host_name(job_id: int, job_name: str, replica: ReplicaName) -> str:
     return _NOT_IN_NAMES.sub("-", job_name[: min(40, _LONGEST - len(tail))].lower()) + tail
 
 
+def short_name(job: str, replica: ReplicaName) -> str:
+    """`<job>-<role>-<index>`; a role that cannot be part of a host name is altered, and told apart by a digest."""
+    whole = f"{job}-{replica}"
+    if len(whole) <= _LONGEST and not _NOT_IN_NAMES.search(whole):
+        return whole
+    tail = f"-{_digest(replica.role)[:4]}-{replica.index}"
+    return _NOT_IN_NAMES.sub("-", whole.lower())[: _LONGEST - len(tail)].rstrip("-.") + tail
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

@@ -24,7 +24,8 @@ FIELDS = frozenset(
 )
 """What can be asked for: the columns of a job."""
 
-Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "like"]
+"""`like` is about the whole text: `*` stands for any text, everything else for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,15 @@ class Compare:
     def __post_init__(self) -> None:
         if self.field not in FIELDS:
             raise ValueError(f"{self.field} is not a field of a job; there are {', '.join(sorted(FIELDS))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """About one of a job's labels. A job without it equals None, is in no list and contains nothing."""
+
+    key: str
+    op: Literal["=", "!=", "in", "contains", "like"]
+    value: str | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,7 @@ class Any(tuple["Query", ...]):
         return super().__new__(cls, queries)
 
 
-Query = Compare | Not | All | Any
+Query = Compare | Label | Not | All | Any
 
 
 class Page(NamedTuple):

@@ -21,6 +21,8 @@ class NewJob(msgspec.Struct, frozen=True):
     """The request as it was sent, for its own API to give back."""
     notes: tuple[str, ...] = ()
     """What the user should know about how the job is run here; each becomes an event."""
+    labels: dict[str, str] = {}
+    """What its dialect finds it by, besides the columns of a job."""
 
 
 class Job(msgspec.Struct):
@@ -73,3 +75,44 @@ class Replica(msgspec.Struct):
     @property
     def name(self) -> ReplicaName:
         return ReplicaName(self.role, self.index)
+
+
+class Past(msgspec.Struct, frozen=True):
+    """An attempt that was not the job's last: when and why it ended."""
+
+    job: int
+    attempt: int
+    started: int | None
+    ended: int
+    reason: Reason
+    message: str
+    replica: str = ""
+    """Who decided it: `worker-1`."""
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """What a replica used, on average since the sample before. Percentages; None: there is nothing to measure."""
+
+    replica: ReplicaName
+    at: int
+    cpu: float | None = None
+    """Of the cores it may use."""
+    memory: float | None = None
+    gpu: float | None = None
+    gpu_memory: float | None = None
+
+
+class Asset(msgspec.Struct, frozen=True):
+    """A document that is no job: an algorithm, an experiment, a workspace.
+
+    Its `id` is unique in (project, kind), its `name` in (project, kind, scope).
+    """
+
+    project: str
+    kind: str
+    id: str
+    scope: str
+    name: str
+    created: int
+    updated: int
+    document: bytes

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from turnout.job.launch import Attempt, ReplicaName
+from turnout.job.record import Sample
 
 
 class Cause(StrEnum):
@@ -62,6 +63,21 @@ class Saved(NamedTuple):
     """What was moved, for people; empty: nothing had to be."""
 
 
+class Hung(NamedTuple):
+    """No member of the attempt's gang has done anything for as long as its policy allows."""
+
+    attempt: Attempt
+    at: int
+    message: str
+
+
+class Sampled(NamedTuple):
+    """What an attempt's replicas use at the moment."""
+
+    attempt: Attempt
+    samples: tuple[Sample, ...]
+
+
 class Node(NamedTuple):
     name: str
     cpu: float
@@ -82,4 +98,4 @@ class Synced(NamedTuple):
     held: frozenset[Attempt]
 
 
-Report = Started | Ended | Saved | Trimmed | Capacity | Synced
+Report = Started | Ended | Saved | Trimmed | Hung | Sampled | Capacity | Synced

@@ -24,6 +24,8 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     runtime: str = ""
     wants: str = ""
     """What that runtime is in its cloud, for people: `TensorFlow 1.7.0 on Python 2.7`."""
+    user: int | None = None
+    """The user id that the program sees itself as, where there is a sandbox."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -42,6 +44,8 @@ class Role(msgspec.Struct, frozen=True, omit_defaults=True):
     when_lead_succeeds: WhenLeadSucceeds = WhenLeadSucceeds.FINISH
     task_type: str = ""
     """The role's name in TF_CONFIG and CLUSTER_SPEC where it differs from `name`."""
+    late: tuple[str, ...] = ()
+    """Variables of `env` with references, `$(RANK)`, that `expand` resolves once the gang's map is known."""
 
 
 class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,23 +73,44 @@ class LogExport(msgspec.Struct, frozen=True, omit_defaults=True):
     period: float = 30
 
 
-class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`retry_on` holds values of Reason; a job starts over at most `retries` times, and only for those."""
+class Retry(msgspec.Struct, frozen=True):
+    """A job that ended for one of these values of Reason starts over, at most so many times."""
 
-    retries: int = 0
-    retry_on: tuple[str, ...] = ()
+    on: tuple[str, ...]
+    times: int
+    codes: tuple[int, ...] = ()
+    """Only if the replica that decided it exited with one of these, 128 + n for signal n; empty: however it ended."""
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who was preempted always starts over; for all else there must be a retry left."""
+
+    retries: tuple[Retry, ...] = ()
     time_limit: float | None = None
+    """Seconds of running."""
+    max_wait: float | None = None
+    """Seconds in the queue before its first attempt, after which the job fails."""
+    retry_wait: float = 1800
+    """The same before an attempt that follows one that failed."""
+    hang_seconds: float | None = None
+    """How long a whole gang may use no CPU time and do no I/O before it counts as hung."""
     grace: float = 10
     finish_seconds: float = 30
     priority: int = 0
+    preemptible: bool = False
+    """May be ended, and put back into the queue, for a job of higher priority."""
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: tuple[Role, ...]
     mounts: tuple[Mount, ...] = ()
+    scratch: tuple[str, ...] = ()
+    """Directories that each replica has for itself, empty at first and gone with it; mounts may lie within."""
     working_dir: str = ""
     policy: Policy = Policy()
     logs: LogExport | None = None
+    told: str = ""
+    """A JSON object that TF_CONFIG and CLUSTER_SPEC show as `job`."""
     debug: bool = False
     """Keep the workspace after the end."""
 

@@ -31,6 +31,8 @@ class Reason(StrEnum):
     NODE_LOST = "node lost"
     STAGING_FAILED = "staging failed"
     REFUSED = "refused by the engine"
+    HUNG = "hung"
+    WAITED = "waited too long"
 
 
 class ReplicaState(StrEnum):

@@ -11,21 +11,25 @@ from turnout.control import Control, Explanation
 from turnout.errors import Invalid, NotFound
 from turnout.job import (
     All,
+    Attempt,
     Compare,
     Event,
     Job,
     NewJob,
     Page,
+    Past,
     Query,
     Replica,
     ReplicaLog,
     ReplicaName,
+    Sample,
     Spec,
     State,
     from_uuid,
 )
+from turnout.job.resources import Share
 from turnout.job.state import LIVE
-from turnout.store import Store
+from turnout.store import LONGEST_LABEL, Store, storable
 
 
 class Caller(NamedTuple):
@@ -55,6 +59,8 @@ class Jobs:
         """On disk when it returns."""
         if new.cluster not in self._clusters:
             raise NotFound(f"no cluster {new.cluster}; there are {', '.join(sorted(self._clusters))}")
+        if new.labels:
+            check_labels(new.labels)
         notes = new.notes + self._runtime_notes(new)
         return await self._control.create(msgspec.structs.replace(new, project=caller.project, notes=notes))
 
@@ -65,10 +71,7 @@ class Jobs:
         return (await self._views([job]))[0]
 
     async def by_id(self, caller: Caller, job_id: int) -> JobView:
-        job = await self._store.job(job_id)
-        if job is None or job.deleted or job.project != caller.project:
-            raise NotFound(f"no job {job_id}")
-        return (await self._views([job]))[0]
+        return (await self._views([await self._own(caller, job_id)]))[0]
 
     async def by_reference(self, caller: Caller, reference: str, cluster: str = "") -> JobView:
         """By id, UUID or name: however a person has it at hand. A name that several jobs have needs the cluster."""
@@ -90,8 +93,28 @@ class Jobs:
 
     async def find(self, caller: Caller, query: Query, page: Page) -> list[JobView]:
         """Of the caller's project, without deleted ones."""
-        mine = All(Compare("project", "=", caller.project), Compare("deleted", "=", None), query)
-        return await self._views(await self._store.find(mine, page))
+        return await self._views(await self._store.find(_mine(caller, query), page))
+
+    async def count(self, caller: Caller, query: Query) -> int:
+        """How many `find` has on all pages together."""
+        return await self._store.count(_mine(caller, query))
+
+    async def amend(
+        self,
+        caller: Caller,
+        job_id: int,
+        *,
+        document: bytes | None = None,
+        priority: int | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> Job:
+        """Replace what is given; a new priority counts at once for a job that waits. On disk when it returns."""
+        await self._own(caller, job_id)
+        if labels:
+            check_labels(labels)
+        return await self._control.amend(
+            job_id, caller.key, document=document, priority=priority, labels=labels
+        )
 
     async def stop(self, caller: Caller, job_id: int) -> Job:
         return await self._control.stop(job_id, caller.key)
@@ -108,6 +131,21 @@ class Jobs:
 
     async def spec(self, view: JobView) -> Spec:
         return await self._store.spec(view.job.id)
+
+    async def labels(self, ids: list[int]) -> dict[int, dict[str, str]]:
+        return await self._store.labels(ids)
+
+    async def past(self, view: JobView) -> list[Past]:
+        """The attempts before the last, in their order."""
+        return await self._store.past(view.job.id)
+
+    async def replicas(self, view: JobView, attempt: int) -> tuple[Replica, ...]:
+        """Of one attempt, which may be past; none if there was no such attempt."""
+        return tuple(await self._store.gang(Attempt(view.job.id, attempt)))
+
+    async def samples(self, view: JobView, replica: ReplicaName) -> list[Sample]:
+        """Of all attempts, by time."""
+        return await self._store.samples(view.job.id, replica)
 
     async def wait(
         self, caller: Caller, job_id: int, until: Callable[[Job], bool], timeout: float
@@ -143,6 +181,10 @@ class Jobs:
         """How many live jobs there are in each state, also where there are none."""
         return dict.fromkeys(LIVE, 0) | self._control.counts()
 
+    def total(self, cluster: str) -> Share:
+        """All that a cluster has, CPU with what is promised above the cores; nothing until its engine has told."""
+        return self._control.total(cluster)
+
     def ends(self) -> dict[str, int]:
         """How many jobs ended since the service started, by reason."""
         return self._control.ends
@@ -152,6 +194,12 @@ class Jobs:
 
     def engines_ready(self) -> bool:
         return self._control.ready()
+
+    async def _own(self, caller: Caller, job_id: int) -> Job:
+        job = await self._store.job(job_id)
+        if job is None or job.deleted or job.project != caller.project:
+            raise NotFound(f"no job {job_id}")
+        return job
 
     async def _views(self, jobs: list[Job]) -> list[JobView]:
         replicas = await self._store.replicas(jobs)
@@ -165,6 +213,19 @@ class Jobs:
             f"{name} asks for {program.wants}; here it runs on {self._control.runtime(new.cluster, name)}"
             for name, program in programs.items()
         )
+
+
+def _mine(caller: Caller, query: Query) -> Query:
+    return All(Compare("project", "=", caller.project), Compare("deleted", "=", None), query)
+
+
+def check_labels(labels: dict[str, str]) -> None:
+    """A dialect checks first, and says it in its cloud's words; this keeps one job's labels from failing a batch."""
+    for key, value in labels.items():
+        if not storable(key) or not storable(value):
+            raise Invalid(f"the label {key!r} holds characters that cannot be kept", field=key)
+        if len(key.encode()) + len(value.encode()) > LONGEST_LABEL:
+            raise Invalid(f"the label {key!r} and its value have more than {LONGEST_LABEL} bytes", field=key)
 
 
 def _why_ended(view: JobView) -> list[str]:

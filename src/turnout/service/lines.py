@@ -8,6 +8,7 @@ where a MiB of the stream has no line end at all.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from turnout.job import Mark, ReplicaLog
@@ -51,6 +52,38 @@ class Stream:
             if at >= since:
                 yield RawLine(at, start, end, text)
 
+    def last(self, most: int) -> Iterator[RawLine]:
+        """The lines that the last `most` bytes have to do with; the first of them may begin before those."""
+        begin = self._log.size(self._number) - most
+        if self._hole and begin < self._hole[1]:
+            begin -= self._hole[1] - self._hole[0]
+        return self.lines(self._line_start(max(0, begin)))
+
+    def text_of(self, line: RawLine) -> bytes:
+        """With its line end, which the last one gets if it has none. A line that was cut has one at its last piece."""
+        cut = line.end - line.start == len(line.text) and line.end < self._log.size(self._number)
+        return line.text if cut else line.text + b"\n"
+
+    def size(self) -> int:
+        """Bytes that are there, with the last line's end if the replica has ended."""
+        end = self._log.size(self._number)
+        given_up = self._hole[1] - self._hole[0] if self._hole else 0
+        unended = self._final and end and self._log.read(self._number, end - 1, 1) != b"\n"
+        return end - given_up + bool(unended)
+
+    def ends(self, offset: int = 0) -> Iterator[int]:
+        """Where each line ends of those that `lines` has from `offset` on."""
+        covered = self.covered(self.marks - 1)
+        return takewhile(lambda end: end <= covered, (end for _, end, _ in self._split(offset)))
+
+    @property
+    def marks(self) -> int:
+        return len(self._marks)
+
+    def covered(self, mark: int) -> int:
+        """How many bytes there were at that mark; lines that end in them come before all others, in every stream."""
+        return self._marks.size(mark)
+
     def _line_start(self, position: int) -> int:
         """Where the line begins that `position` is in."""
         window = max(0, position - _LONGEST)
@@ -64,7 +97,8 @@ class Stream:
             if self._hole and self._hole[0] <= position < self._hole[1]:
                 position = start = self._after_hole(self._hole[1])
                 pending = b""
-            chunk = self._log.read(self._number, position, _CHUNK)
+            # Up to where chunks from the beginning would end, so that long lines are cut at the same places.
+            chunk = self._log.read(self._number, position, _CHUNK - position % _CHUNK)
             if not chunk:
                 break
             position += len(chunk)

@@ -9,13 +9,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from turnout.errors import Invalid
+from turnout.errors import Invalid, NotFound
 from turnout.job import Attempt, Job, ReplicaName
+from turnout.service import merged
 from turnout.service.jobs import Caller, Jobs, JobView
 from turnout.service.lines import Stream
+from turnout.service.merged import Numbered
 
 _FOREVER = (1 << 63) - 1
 _BATCH = 2000
+_PIECE = 1 << 18
 _PAGE_BYTES = 4 << 20
 """A page may end early, so that long lines do not fill the memory."""
 
@@ -81,6 +84,54 @@ class Logs:
             finally:
                 _replace(watcher, None)
 
+    async def tail(self, view: JobView, replica: ReplicaName, most_bytes: int) -> tuple[bytes, int]:
+        """The end of a replica's whole log, from a line's beginning on, and how large the whole is.
+
+        Both streams of all attempts are in it, in the order of time. Raises NotFound.
+        """
+
+        def read() -> tuple[bytes, int]:
+            attempts = self._attempts(view, replica)
+            return merged.tail(attempts, most_bytes), merged.size(attempts)
+
+        return await asyncio.to_thread(read)
+
+    async def numbered(
+        self, view: JobView, replica: ReplicaName, first_line: int | None, count: int, descending: bool
+    ) -> Numbered:
+        """`count` lines of the same log from number `first_line` on; descending: up to it.
+
+        None means the first, or descending the last. There may be fewer, if they are very long. They are always in
+        the order of time. Raises NotFound.
+        """
+
+        def read() -> Numbered:
+            attempts = self._attempts(view, replica)
+            return merged.numbered(attempts, first_line, count, descending, _PAGE_BYTES)
+
+        return await asyncio.to_thread(read)
+
+    async def whole(self, view: JobView, replica: ReplicaName) -> AsyncIterator[bytes]:
+        """The same log from beginning to end, in pieces. Raises NotFound."""
+        found = merged.pieces(await asyncio.to_thread(self._attempts, view, replica), _PIECE)
+        while piece := await asyncio.to_thread(next, found, b""):
+            yield piece
+
+    def _attempts(self, view: JobView, name: ReplicaName) -> list[list[Stream]]:
+        replica = next((one for one in view.replicas if one.name == name), None)
+        if replica is None:
+            there = ", ".join(str(one.name) for one in view.replicas) or "none yet"
+            raise NotFound(f"the job has no replica {name}; there are {there}")
+        return [
+            [
+                Stream(
+                    self._jobs.log(view.job, attempt, name), stream, _ended(view.job, attempt, replica.ended)
+                )
+                for stream in (0, 1)
+            ]
+            for attempt in range(1, view.job.attempt + 1)
+        ]
+
     def _page(self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int]) -> LogPage:
         streams = [
             self._lines(view, attempt, index, stream, start, offsets)
@@ -105,14 +156,17 @@ class Logs:
         self, view: JobView, attempt: int, index: int, stream: int, start: int, offsets: dict[str, int]
     ) -> Iterator[tuple[Line, str, int]]:
         replica = view.replicas[index]
-        current = attempt == view.job.attempt
-        # The replicas of an earlier attempt have all ended, at a time that its marks tell well enough.
-        ended = replica.ended if current else 0
+        ended = _ended(view.job, attempt, replica.ended)
         log = self._jobs.log(view.job, attempt, replica.name)
         key = f"{attempt}.{index}.{stream}"
         for raw in Stream(log, stream, ended).lines(offsets.get(key, 0), start):
             text = raw.text.removesuffix(b"\r").decode("utf-8", "replace")
             yield Line(raw.at, attempt, replica.name, stream, raw.start, text), key, raw.end
+
+
+def _ended(job: Job, attempt: int, ended: int | None) -> int | None:
+    """The replicas of an earlier attempt have all ended, at a time that its marks tell well enough."""
+    return ended if attempt == job.attempt else 0
 
 
 def _replace(

@@ -1,6 +1,17 @@
 """The durable record of jobs: one schema on SQLite or PostgreSQL, one writer, group commit."""
 
 from turnout.store.driver import StoreError, Unanswered
+from turnout.store.keys import StoredKey
+from turnout.store.rows import LONGEST_LABEL, storable
 from turnout.store.store import Batch, LiveJob, Store
 
-__all__ = ["Batch", "LiveJob", "Store", "StoreError", "Unanswered"]
+__all__ = [
+    "LONGEST_LABEL",
+    "Batch",
+    "LiveJob",
+    "Store",
+    "StoreError",
+    "StoredKey",
+    "Unanswered",
+    "storable",
+]

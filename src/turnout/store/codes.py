@@ -27,6 +27,8 @@ REASONS = {
     Reason.NODE_LOST: 8,
     Reason.STAGING_FAILED: 9,
     Reason.REFUSED: 10,
+    Reason.HUNG: 11,
+    Reason.WAITED: 12,
 }
 
 REPLICA_STATES = {
@@ -48,4 +50,7 @@ KINDS = {
     EventKind.TRIMMED: 7,
     EventKind.DELETED: 8,
     EventKind.SAVED: 9,
+    EventKind.PREEMPTED: 10,
+    EventKind.CHANGED: 11,
+    EventKind.HUNG: 12,
 }

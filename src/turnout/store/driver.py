@@ -37,7 +37,7 @@ class Driver(Protocol):
     flavour: Flavour
 
     async def write(self, steps: list[Step]) -> None:
-        """All or nothing, and on disk when it returns. Raises StoreError."""
+        """All or nothing, and on disk when it returns. One at a time: see `Writing`. Raises StoreError."""
         ...
 
     async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:

@@ -1,17 +1,21 @@
-"""Jobs, replicas and events to rows of the tables and back. A row has the order of its struct's fields."""
+"""Jobs and all that belongs to them to rows of the tables and back. A row has the order of its struct's fields."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from turnout.job import Event, Job, NewJob, Replica, Spec
+from turnout.job import Asset, Attempt, Event, Job, NewJob, Past, Replica, ReplicaName, Sample, Spec
 from turnout.store.codes import KINDS, REASONS, REPLICA_STATES, STATES
 
 Row = tuple[Any, ...]
 
+LONGEST_LABEL = 2000
+"""Bytes of an indexed text: PostgreSQL refuses more than 2.7 KB in an index."""
+
 _STATE_OF = {code: state for state, code in STATES.items()}
-_REASON_OF = {code: reason for reason, code in REASONS.items()} | {None: None}
+_REASON_BY_CODE = {code: reason for reason, code in REASONS.items()}
+_REASON_OF = _REASON_BY_CODE | {None: None}
 _REPLICA_STATE_OF = {code: state for state, code in REPLICA_STATES.items()}
 _KIND_OF = {code: kind for kind, code in KINDS.items()}
 
@@ -100,6 +104,59 @@ def event_row(event: Event) -> Row:
 def event_of(row: Sequence[Any]) -> Event:
     job, at, kind, message = row
     return Event(job, at, _KIND_OF[kind], message)
+
+
+def label_rows(job_id: int, labels: dict[str, str]) -> list[Row]:
+    return [(job_id, key, value) for key, value in labels.items()]
+
+
+def past_row(past: Past) -> Row:
+    return (
+        past.job,
+        past.attempt,
+        past.started,
+        past.ended,
+        REASONS[past.reason],
+        _storable(past.message),
+        past.replica,
+    )
+
+
+def past_of(row: Sequence[Any]) -> Past:
+    job, attempt, started, ended, reason, message, replica = row
+    return Past(job, attempt, started, ended, _REASON_BY_CODE[reason], message, replica)
+
+
+def sample_row(attempt: Attempt, sample: Sample) -> Row:
+    used = sample.cpu, sample.memory, sample.gpu, sample.gpu_memory
+    return (*attempt, *sample.replica, sample.at, *used)
+
+
+def sample_of(replica: ReplicaName, row: Sequence[Any]) -> Sample:
+    return Sample(replica, *row)
+
+
+def asset_row(asset: Asset) -> Row:
+    return (
+        asset.project,
+        asset.kind,
+        asset.id,
+        asset.scope,
+        asset.name,
+        asset.created,
+        asset.updated,
+        asset.document,
+    )
+
+
+def asset_change(asset: Asset) -> Row:
+    """The columns that can change, then its key."""
+    return asset.scope, asset.name, asset.updated, asset.document, asset.project, asset.kind, asset.id
+
+
+def asset_of(row: Sequence[Any]) -> Asset:
+    project, kind, asset_id, scope, name, created, updated, document = row
+    return Asset(project, kind, asset_id, scope, name, created, updated, bytes(document))
 
 
 def _reason(job: Job) -> int | None:

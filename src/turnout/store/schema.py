@@ -10,10 +10,12 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Dialect,
+    Float,
     Index,
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     SmallInteger,
     String,
     Table,
@@ -94,6 +96,69 @@ events = Table(
     Column("message", _Text, nullable=False),
 )
 
+labels = Table(
+    "labels",
+    metadata,
+    Column("job", BigInteger, primary_key=True),
+    Column("key", _Text, primary_key=True),
+    Column("value", _Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+past = Table(
+    "past",
+    metadata,
+    Column("job", BigInteger, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("started", BigInteger),
+    Column("ended", BigInteger, nullable=False),
+    Column("reason", SmallInteger, nullable=False),
+    Column("message", _Text, nullable=False),
+    Column("replica", _Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+samples = Table(
+    "samples",
+    metadata,
+    Column("job", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("role", _Text, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("cpu", Float),
+    Column("memory", Float),
+    Column("gpu", Float),
+    Column("gpu_memory", Float),
+    PrimaryKeyConstraint("job", "role", "index", "attempt", "at"),
+    sqlite_with_rowid=False,
+)
+
+assets = Table(
+    "assets",
+    metadata,
+    Column("project", _Text, primary_key=True),
+    Column("kind", _Text, primary_key=True),
+    Column("id", _Text, primary_key=True),
+    Column("scope", _Text, nullable=False),
+    Column("name", _Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", _Text, primary_key=True),
+    Column("secret", _Text, nullable=False),
+    Column("project", _Text, nullable=False),
+    Column("label", _Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+)
+
+Index("assets_name", assets.c.project, assets.c.kind, assets.c.scope, assets.c.name, unique=True)
+Index("labels_value", labels.c.key, labels.c.value, labels.c.job)
 Index("events_job", events.c.job)
 Index("jobs_live", jobs.c.id, sqlite_where=text(LIVE), postgresql_where=text(LIVE))
 Index(

@@ -1,5 +1,19 @@
 BEGIN;
 
+CREATE TABLE assets (
+    project TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    name TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    updated BIGINT NOT NULL,
+    document BLOB NOT NULL,
+    PRIMARY KEY (project, kind, id)
+);
+
+CREATE UNIQUE INDEX assets_name ON assets (project, kind, scope, name);
+
 CREATE TABLE documents (
     job INTEGER NOT NULL,
     document BLOB NOT NULL,
@@ -45,6 +59,37 @@ CREATE INDEX jobs_list ON jobs (project, scope, id) WHERE deleted IS NULL;
 
 CREATE INDEX jobs_live ON jobs (id) WHERE state < 10;
 
+CREATE TABLE keys (
+    id TEXT NOT NULL,
+    secret TEXT NOT NULL,
+    project TEXT NOT NULL,
+    label TEXT NOT NULL,
+    created BIGINT NOT NULL,
+    PRIMARY KEY (id)
+);
+
+CREATE TABLE labels (
+    job BIGINT NOT NULL,
+    "key" TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (job, "key")
+)
+ WITHOUT ROWID;
+
+CREATE INDEX labels_value ON labels ("key", value, job);
+
+CREATE TABLE past (
+    job BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    started BIGINT,
+    ended BIGINT NOT NULL,
+    reason SMALLINT NOT NULL,
+    message TEXT NOT NULL,
+    replica TEXT NOT NULL,
+    PRIMARY KEY (job, attempt)
+)
+ WITHOUT ROWID;
+
 CREATE TABLE replicas (
     job BIGINT NOT NULL,
     attempt INTEGER NOT NULL,
@@ -65,11 +110,25 @@ CREATE TABLE replicas (
 )
  WITHOUT ROWID;
 
+CREATE TABLE samples (
+    job BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    "index" INTEGER NOT NULL,
+    at BIGINT NOT NULL,
+    cpu FLOAT,
+    memory FLOAT,
+    gpu FLOAT,
+    gpu_memory FLOAT,
+    PRIMARY KEY (job, role, "index", attempt, at)
+)
+ WITHOUT ROWID;
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0001');
+INSERT INTO alembic_version (version_num) VALUES ('0002');
 
 COMMIT;

@@ -5,7 +5,7 @@ SQLAlchemy takes a fifth of a second and 28 MB to import, so only making or chan
 
 from typing import NamedTuple
 
-from turnout.job import Event, Job, Replica
+from turnout.job import Asset, Event, Job, Past, Replica
 from turnout.store.codes import FIRST_ENDED
 
 JOB = Job.__struct_fields__
@@ -15,6 +15,15 @@ REPLICA = Replica.__struct_fields__
 REPLICA_KEY = REPLICA[:4]
 REPLICA_CHANGES = REPLICA[4:]
 EVENT = Event.__struct_fields__
+LABEL = ("job", "key", "value")
+PAST = Past.__struct_fields__
+USED = ("at", "cpu", "memory", "gpu", "gpu_memory")
+SAMPLE = ("job", "attempt", "role", "index", *USED)
+ASSET = Asset.__struct_fields__
+ASSET_KEY = ASSET[:3]
+ASSET_NAME = ("project", "kind", "scope", "name")
+ASSET_CHANGES = ("scope", "name", "updated", "document")
+KEY = ("id", "secret", "project", "label", "created")
 
 NOT_DELETED = "deleted IS NULL"
 NAMED = f"{NOT_DELETED} AND handle <> ''"
@@ -49,6 +58,15 @@ class Statements:
             f"SELECT {names(REPLICA)} FROM replicas WHERE {_equal(('job', 'attempt'), mark)} ORDER BY rank"
         )
         self.events = f"SELECT {names(EVENT)} FROM events WHERE job = {mark} ORDER BY number LIMIT {mark}"
+        self.labels = f"SELECT key, value FROM labels WHERE job = {mark} ORDER BY key"
+        self.past = f"SELECT {names(PAST)} FROM past WHERE job = {mark} ORDER BY attempt"
+        self.samples = (
+            f"SELECT {names(USED)} FROM samples WHERE {_equal(('job', 'role', 'index'), mark)}"
+            " ORDER BY attempt, at"
+        )
+        self.asset = f"SELECT {names(ASSET)} FROM assets WHERE {_equal(ASSET_KEY, mark)}"
+        self.asset_by_name = f"SELECT {names(ASSET)} FROM assets WHERE {_equal(ASSET_NAME, mark)}"
+        self.key = f"SELECT {names(KEY)} FROM keys WHERE id = {mark}"
         self.finished = f"SELECT state, ended, deleted FROM jobs WHERE id = {mark}"
         # To SQLite CROSS JOIN says in which order to go: from the few live jobs to what belongs to them.
         self.live_jobs = (
@@ -59,6 +77,10 @@ class Statements:
             f"SELECT {names(REPLICA, 'replicas.')} FROM jobs CROSS JOIN replicas WHERE replicas.job = jobs.id"
             f" AND replicas.attempt = jobs.attempt AND jobs.{LIVE} ORDER BY jobs.id, rank"
         )
+        self.live_past = (
+            f"SELECT {names(PAST, 'past.')} FROM jobs CROSS JOIN past WHERE past.job = jobs.id"
+            f" AND jobs.{LIVE} ORDER BY jobs.id, past.attempt"
+        )
         self.insert_job = _insert("jobs", JOB, mark)
         self.insert_document = _insert("documents", DOCUMENT, mark)
         self.insert_replica = _insert("replicas", (*REPLICA, "rank"), mark)
@@ -67,6 +89,17 @@ class Statements:
         self.update_job = _update("jobs", JOB_CHANGES, ("id",), mark)
         self.delete_job = _update("jobs", ("deleted",), ("id",), mark)
         self.update_replica = _update("replicas", REPLICA_CHANGES, REPLICA_KEY, mark)
+        self.update_document = _update("documents", ("document",), ("job",), mark)
+        self.insert_label = _insert("labels", LABEL, mark)
+        self.delete_labels = f"DELETE FROM labels WHERE job = {mark}"
+        self.insert_past = _insert("past", PAST, mark)
+        # Engines may tell the same more than once.
+        self.insert_sample = _insert("samples", SAMPLE, mark) + " ON CONFLICT DO NOTHING"
+        self.insert_asset = _insert("assets", ASSET, mark)
+        self.update_asset = _update("assets", ASSET_CHANGES, ASSET_KEY, mark)
+        self.delete_asset = f"DELETE FROM assets WHERE {_equal(ASSET_KEY, mark)}"
+        self.insert_key = _insert("keys", KEY, mark)
+        self.delete_key = f"DELETE FROM keys WHERE id = {mark}"
 
 
 def names(columns: tuple[str, ...], table: str = "") -> str:

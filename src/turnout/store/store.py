@@ -1,17 +1,33 @@
 """The store's face: what control writes and what everyone reads."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from turnout.errors import NotFound
-from turnout.job import Attempt, Event, Job, NewJob, Page, Query, Replica, Spec
+from turnout.job import (
+    Attempt,
+    Event,
+    Job,
+    NewJob,
+    Page,
+    Past,
+    Query,
+    Replica,
+    ReplicaName,
+    Sample,
+    Spec,
+)
 from turnout.store import rows
+from turnout.store.assets import StoredAssets
 from turnout.store.codes import FIRST_ENDED
 from turnout.store.driver import Driver, Step
+from turnout.store.keys import StoredKeys
 from turnout.store.statements import Statements
 from turnout.store.where import Selection
+from turnout.store.writing import Writing
 
 
 @dataclass(slots=True)
@@ -26,9 +42,16 @@ class Batch:
     replicas: list[Replica] = field(default_factory=list)
     """Those that changed and were there before."""
     events: list[Event] = field(default_factory=list)
+    documents: list[tuple[int, bytes]] = field(default_factory=list)
+    """New ones for jobs that were there before."""
+    labels: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    """All the labels that a job has from now on."""
+    past: list[Past] = field(default_factory=list)
+    samples: list[tuple[Attempt, Sample]] = field(default_factory=list)
+    """One that is there already is passed over."""
 
     def __bool__(self) -> bool:
-        return bool(self.created or self.jobs or self.attempts or self.replicas or self.events)
+        return any(getattr(self, name) for name in self.__slots__)
 
 
 class LiveJob(NamedTuple):
@@ -36,12 +59,17 @@ class LiveJob(NamedTuple):
     spec: Spec
     replicas: list[Replica]
     """Of its current attempt."""
+    past: tuple[Past, ...] = ()
+    """The attempts before that one, in their order; the last is among them while the job waits for another."""
 
 
 class Store:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._sql = Statements(driver.flavour)
+        self._writing = Writing(driver)
+        self.assets = StoredAssets(driver, self._sql, self._writing)
+        self.keys = StoredKeys(driver, self._sql, self._writing)
 
     @staticmethod
     def open(url: str, database: Path) -> "Store":
@@ -61,7 +89,7 @@ class Store:
         """Durable when it returns; raises StoreError if nothing was written. One at a time, by control only."""
         # The rows are taken here and now: what the caller changes while the thread writes belongs to its next batch.
         if steps := self._steps(batch):
-            await self._driver.write(steps)
+            await self._writing.write(steps)
 
     async def taken(self, handles: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
         """Which of these (project, scope, handle) name a job that is not deleted."""
@@ -73,8 +101,15 @@ class Store:
         found = await self._driver.read(self._sql.live_jobs)
         members = map(rows.replica_of, await self._driver.read(self._sql.live_replicas))
         gangs = {job: list(gang) for job, gang in groupby(members, lambda replica: replica.job)}
+        before = map(rows.past_of, await self._driver.read(self._sql.live_past))
+        pasts = {job: tuple(past) for job, past in groupby(before, lambda past: past.job)}
         return [
-            LiveJob(job := rows.job_of(row[:-1]), rows.spec_of(row[-1]), gangs.get(job.id, []))
+            LiveJob(
+                job := rows.job_of(row[:-1]),
+                rows.spec_of(row[-1]),
+                gangs.get(job.id, []),
+                pasts.get(job.id, ()),
+            )
             for row in found
         ]
 
@@ -110,6 +145,11 @@ class Store:
         found = await self._driver.each(self._sql.replicas, [(job.id, job.attempt) for job in jobs])
         return {job.id: [rows.replica_of(row) for row in gang] for job, gang in zip(jobs, found, strict=True)}
 
+    async def gang(self, attempt: Attempt) -> list[Replica]:
+        """An attempt's replicas, in the gang's order; also of one that is past."""
+        found = await self._driver.each(self._sql.replicas, [tuple(attempt)])
+        return [rows.replica_of(row) for row in found[0]]
+
     async def documents(self, ids: list[int]) -> dict[int, bytes]:
         """Jobs that do not exist are left out."""
         found = await self._driver.each(self._sql.document, [(job_id,) for job_id in ids])
@@ -128,6 +168,19 @@ class Store:
             found = await self._driver.read(self._sql.events, (job_id, ALL))
         return [rows.event_of(row) for row in found]
 
+    async def labels(self, ids: list[int]) -> dict[int, dict[str, str]]:
+        found = await self._driver.each(self._sql.labels, [(job_id,) for job_id in ids])
+        return {job_id: dict(labels) for job_id, labels in zip(ids, found, strict=True)}
+
+    async def past(self, job_id: int) -> list[Past]:
+        """The attempts before the job's last, in their order."""
+        return [rows.past_of(row) for row in (await self._driver.each(self._sql.past, [(job_id,)]))[0]]
+
+    async def samples(self, job_id: int, replica: ReplicaName) -> list[Sample]:
+        """Of all attempts, by time."""
+        found = await self._driver.read(self._sql.samples, (job_id, *replica))
+        return [rows.sample_of(replica, row) for row in found]
+
     async def finished_attempts(self, attempts: list[Attempt], before: int) -> list[Attempt]:
         """Which of these nobody can ask for any more: the job ended before then, is deleted, or was never here.
 
@@ -141,6 +194,7 @@ class Store:
         return [attempt for attempt in attempts if attempt.job not in kept]
 
     async def close(self) -> None:
+        await self._writing.close()
         await self._driver.close()
 
     def _steps(self, batch: Batch) -> list[Step]:
@@ -156,8 +210,27 @@ class Store:
             ),
             Step(sql.update_replica, [rows.replica_change(one) for one in batch.replicas], changes=True),
             Step(sql.insert_event, [rows.event_row(event) for event in batch.events]),
+            *self._amendments(batch),
         )
         return [step for step in steps if step.rows]
+
+    def _amendments(self, batch: Batch) -> Iterator[Step]:
+        """What most turns have nothing of."""
+        sql = self._sql
+        labelled = [(job.id, new.labels) for job, new in batch.created if new.labels]
+        if batch.labels:
+            replaced = dict(batch.labels)
+            yield Step(sql.delete_labels, [(job_id,) for job_id in replaced])
+            labelled = [one for one in labelled if one[0] not in replaced] + list(replaced.items())
+        if labelled:
+            yield Step(sql.insert_label, [row for one in labelled for row in rows.label_rows(*one)])
+        if batch.documents:
+            changed = [(document, job_id) for job_id, document in batch.documents]
+            yield Step(sql.update_document, changed, changes=True)
+        if batch.past:
+            yield Step(sql.insert_past, [rows.past_row(past) for past in batch.past])
+        if batch.samples:
+            yield Step(sql.insert_sample, [rows.sample_row(*one) for one in batch.samples])
 
 
 NEAR_ROWS = 100

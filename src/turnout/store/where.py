@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any as Anything
 
 from turnout.errors import Invalid
-from turnout.job import All, Any, Compare, Not, Page, Query
+from turnout.job import All, Any, Compare, Label, Not, Page, Query
 from turnout.store.codes import FIRST_ENDED, REASONS, STATES
 from turnout.store.rows import Row, storable
 from turnout.store.statements import JOB, LIVE, Flavour, names
@@ -74,6 +74,8 @@ class Selection:
         match query:
             case Compare():
                 return self._compare(query)
+            case Label():
+                return self._label(query)
             case Not(inner):
                 return f"NOT ({self._of(inner)})"
             case All():
@@ -81,10 +83,34 @@ class Selection:
             case Any():
                 return " OR ".join(f"({self._of(part)})" for part in query) or _FALSE
 
-    def _compare(self, compare: Compare) -> str:
+    def _label(self, label: Label) -> str:
+        self._count_one()
+        _check_label(label)
+        negative = (label.op == "!=") != (label.value is None)
+        if not storable(label.key):
+            return _TRUE if negative else _FALSE
+        # From the few that have it to their jobs, not from each job to what it has.
+        having = f"SELECT job FROM labels WHERE key = {self._mark(label.key)} AND {self._held(label)}"
+        return f"id {'NOT IN' if negative else 'IN'} ({having})"
+
+    def _held(self, label: Label) -> str:
+        match label.op:
+            case _ if label.value is None:
+                return _TRUE
+            case "contains":
+                return self._contains("value", label.value)
+            case "in":
+                return self._among("value", label.value)
+            case _:
+                return self._ordered("value", "=", label.value)
+
+    def _count_one(self) -> None:
         self._conditions += 1
         if self._conditions > MOST_CONDITIONS:
             raise Invalid(f"the filter has more than {MOST_CONDITIONS} conditions")
+
+    def _compare(self, compare: Compare) -> str:
+        self._count_one()
         column, op, value = compare.field, compare.op, compare.value
         if op == "!=":
             return f"NOT ({self._positive(column, '=', value)})"
@@ -146,6 +172,14 @@ def _check(column: str, op: str, value: object) -> None:
         raise ValueError(f"{column} is compared with {value!r}, which is no {kind.__name__}")
     if op == "contains" and kind is int:
         raise ValueError(f"{column} is a number and contains nothing")
+
+
+def _check_label(label: Label) -> None:
+    what = f"the label {label.key} {label.op} {label.value!r}"
+    if label.value is None and label.op not in ("=", "!="):
+        raise ValueError(f"{what}: None is compared by = and !=")
+    if label.value is not None and (label.op == "in") != isinstance(label.value, tuple):
+        raise ValueError(f"{what}: a tuple belongs to `in`, and only to it")
 
 
 def _nearest(op: str, text: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from turnout import errors
 from turnout.access import Keys
 from turnout.config import SHARED_CLUSTERS, Settings
 from turnout.dialects.native.guard import Handler, guard
+from turnout.dialects.native.keys import key_routes
 from turnout.dialects.native.objects import object_routes
 from turnout.dialects.native.wire import explain_document, job_document, line_document
 from turnout.job import Job, State
@@ -39,7 +40,7 @@ def routes(jobs: Jobs, logs: Logs, objects: Objects, keys: Keys, settings: Setti
         "/turnout/v1/jobs/{job}/logs": calls.logs,
     }
     about_jobs = [Route(path, guarded(handler)) for path, handler in table.items()]
-    return [*about_jobs, *object_routes(objects, guarded)]
+    return [*about_jobs, *object_routes(objects, guarded), *key_routes(keys, guarded)]
 
 
 class _Calls:

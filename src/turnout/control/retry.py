@@ -1,0 +1,49 @@
+"""Whether a job may start over."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from turnout.job import Past, Policy, Reason, Retry
+
+
+class Again(NamedTuple):
+    """The `number`th of `times` restarts that a rule allows; `times` is 0 where they are not counted."""
+
+    number: int
+    times: int
+
+    def __str__(self) -> str:
+        return f"retry {self.number} of {self.times}" if self.times else "not counted as a retry"
+
+
+UNCOUNTED = Again(0, 0)
+FINAL = frozenset({Reason.SUCCEEDED, Reason.STOPPED})
+"""No rule undoes these."""
+
+
+def another_go(policy: Policy, past: Sequence[Past], reason: Reason) -> Again | None:
+    """What lets a job start over whose attempt ended for this reason; None: nothing does.
+
+    Each restart is charged to the first rule that names its reason and has some left, so that a rule for few reasons
+    and one for all reasons add up.
+    """
+    if reason is Reason.PREEMPTED:
+        return UNCOUNTED
+    if not policy.retries or reason in FINAL:
+        return None
+    used = [0] * len(policy.retries)
+    for one in past:
+        if (
+            one.reason is not Reason.PREEMPTED
+            and (rule := _rule_for(policy.retries, used, one.reason)) is not None
+        ):
+            used[rule] += 1
+    rule = _rule_for(policy.retries, used, reason)
+    return None if rule is None else Again(used[rule] + 1, policy.retries[rule].times)
+
+
+def _rule_for(rules: tuple[Retry, ...], used: list[int], reason: Reason) -> int | None:
+    for number, rule in enumerate(rules):
+        if reason in rule.on and used[number] < rule.times:
+            return number
+    return None

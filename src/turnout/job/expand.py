@@ -1,0 +1,40 @@
+"""References to other variables in a variable's value, as Kubernetes has them.
+
+`$(NAME)` is the value of NAME, or stays as it is where there is no such variable; `$$` is a `$` that begins nothing.
+"""
+
+import re
+from collections.abc import Mapping
+
+_PART = re.compile(r"\$\$|\$\(([^()]*)\)")
+
+
+def expand(text: str, known: Mapping[str, str]) -> str:
+    return _PART.sub(lambda match: "$" if match[1] is None else known.get(match[1], match[0]), text)
+
+
+def expand_partly(text: str, known: Mapping[str, str], later: frozenset[str]) -> str:
+    """With references to the variables in `later` left over: what `expand` with those makes the whole of."""
+
+    def part(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "$$"
+        if match[1] in later:
+            return match[0]
+        return _escape(known.get(match[1], match[0]))
+
+    pieces: list[str] = []
+    end = 0
+    for match in _PART.finditer(text):
+        pieces += (_escape(text[end : match.start()]), part(match))
+        end = match.end()
+    return "".join(pieces) + _escape(text[end:])
+
+
+def refers(text: str, names: frozenset[str]) -> bool:
+    """Whether it has a reference to one of these."""
+    return any(match[1] in names for match in _PART.finditer(text))
+
+
+def _escape(text: str) -> str:
+    return text.replace("$", "$$")

@@ -1,0 +1,112 @@
+"""Documents that are not jobs. Nothing that happens to a job touches them."""
+
+from typing import Literal
+
+from turnout.errors import AlreadyExists, NotFound
+from turnout.job import Asset
+from turnout.store import rows
+from turnout.store.driver import Driver, Step
+from turnout.store.statements import ASSET, Statements, names
+from turnout.store.writing import Writing
+
+Order = Literal["created", "updated", "name"]
+
+
+class StoredAssets:
+    """Changes are durable when they return."""
+
+    def __init__(self, driver: Driver, sql: Statements, writing: Writing) -> None:
+        self._driver = driver
+        self._sql = sql
+        self._writing = writing
+
+    async def create(self, asset: Asset) -> None:
+        """Raises AlreadyExists."""
+
+        async def change() -> list[Step]:
+            await self._check_free(asset)
+            if await self.get(asset.project, asset.kind, asset.id):
+                raise AlreadyExists(f"another {asset.kind} has the id {asset.id}", field="id")
+            return [Step(self._sql.insert_asset, [rows.asset_row(asset)])]
+
+        await self._writing.change(change)
+
+    async def update(self, asset: Asset) -> None:
+        """All but when it was created. Raises NotFound or AlreadyExists."""
+
+        async def change() -> list[Step]:
+            await self._check_there(asset.project, asset.kind, asset.id)
+            await self._check_free(asset)
+            return [Step(self._sql.update_asset, [rows.asset_change(asset)], changes=True)]
+
+        await self._writing.change(change)
+
+    async def delete(self, project: str, kind: str, asset_id: str) -> None:
+        """Raises NotFound."""
+
+        async def change() -> list[Step]:
+            await self._check_there(project, kind, asset_id)
+            return [Step(self._sql.delete_asset, [(project, kind, asset_id)], changes=True)]
+
+        await self._writing.change(change)
+
+    async def get(self, project: str, kind: str, asset_id: str) -> Asset | None:
+        return await self._one(self._sql.asset, (project, kind, asset_id))
+
+    async def by_name(self, project: str, kind: str, scope: str, name: str) -> Asset | None:
+        return await self._one(self._sql.asset_by_name, (project, kind, scope, name))
+
+    async def find(
+        self,
+        project: str,
+        kind: str,
+        scope: str | None,
+        contains: str,
+        order_by: Order = "created",
+        descending: bool = True,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Asset]:
+        where, values = self._where(project, kind, scope, contains)
+        mark, way = self._driver.flavour.mark, "DESC" if descending else "ASC"
+        sql = (
+            f"SELECT {names(ASSET)} FROM assets WHERE {where}"
+            f" ORDER BY {order_by} {way}, id {way} LIMIT {mark} OFFSET {mark}"
+        )
+        found = await self._driver.read(sql, (*values, *map(_fitting, (limit, offset))))
+        return [rows.asset_of(row) for row in found]
+
+    async def count(self, project: str, kind: str, scope: str | None, contains: str) -> int:
+        where, values = self._where(project, kind, scope, contains)
+        return (await self._driver.read(f"SELECT count(*) FROM assets WHERE {where}", values))[0][0]
+
+    def _where(self, project: str, kind: str, scope: str | None, contains: str) -> tuple[str, rows.Row]:
+        mark, find_text = self._driver.flavour.mark, self._driver.flavour.find_text
+        values = [project, kind]
+        where = f"project = {mark} AND kind = {mark}"
+        if scope is not None:
+            where += f" AND scope = {mark}"
+            values.append(scope)
+        if contains:
+            where += f" AND {find_text}(name, {mark}) > 0"
+            values.append(contains)
+        return (where, tuple(values)) if all(map(rows.storable, values)) else ("1 = 0", ())
+
+    async def _one(self, sql: str, key: tuple[str, ...]) -> Asset | None:
+        if not all(map(rows.storable, key)):
+            return None
+        found = (await self._driver.each(sql, [key]))[0]
+        return rows.asset_of(found[0]) if found else None
+
+    async def _check_there(self, project: str, kind: str, asset_id: str) -> None:
+        if not await self.get(project, kind, asset_id):
+            raise NotFound(f"there is no {kind} {asset_id}")
+
+    async def _check_free(self, asset: Asset) -> None:
+        other = await self.by_name(asset.project, asset.kind, asset.scope, asset.name)
+        if other and other.id != asset.id:
+            raise AlreadyExists(f"another {asset.kind} is named {asset.name}", field="name")
+
+
+def _fitting(number: int) -> int:
+    return max(0, min(number, (1 << 63) - 1))

@@ -1,0 +1,77 @@
+"""`turnout keys` against a real service."""
+
+import json
+import re
+
+import pytest
+
+from tests.running import KEY, Service, running
+
+
+@pytest.fixture(autouse=True)
+def as_root(service: Service, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNOUT_ENDPOINT", service.endpoint)
+    monkeypatch.setenv("TURNOUT_KEY", f"{KEY.id}:{KEY.secret}")
+
+
+def test_a_key_opens_its_own_project_until_it_is_revoked(run_turnout, run_tictl, monkeypatch):
+    made = run_turnout("keys", "create", "--project=vision", "--label=Ann, laptop")
+    assert made.out.startswith("A key for project vision; its secret is not shown again:\n")
+    key = re.search(r"TURNOUT_KEY=(\S+)\n", made.out)
+    assert key
+    monkeypatch.setenv("TURNOUT_KEY", key[1])
+    assert json.loads(run_tictl("user", "--output=json").out)["project"] == "vision"
+    assert run_tictl("job", "create", "mine", "--command=true", "--wait").code == 0
+    monkeypatch.setenv("TURNOUT_KEY", f"{KEY.id}:{KEY.secret}")
+    assert "mine" not in run_tictl("job", "list").out
+
+    key_id = key[1].partition(":")[0]
+    root, listed = run_turnout("keys", "list", "--no-header").out.splitlines()
+    assert root.split() == [KEY.id, "(every", "one)"]
+    assert re.match(rf"{key_id} +vision +20\d\d-\S+ \S+ +Ann, laptop$", listed)
+    assert run_turnout("keys", "revoke", key_id).out == f"The key {key_id} is revoked.\n"
+    monkeypatch.setenv("TURNOUT_KEY", key[1])
+    refused = run_tictl("job", "list")
+    assert (refused.code, refused.out) == (1, "")
+    assert "no such key" in refused.err
+
+
+def test_only_root_sees_keys(run_turnout, monkeypatch):
+    key = json.loads(run_turnout("keys", "create", "--project=vision", "--output=json").out)
+    shown = json.loads(run_turnout("keys", "list", "--output=json").out)
+    assert all("secret" not in one for one in shown)
+    assert {name: key[name] for name in ("id", "project", "root", "label")} == {
+        "id": key["id"], "project": "vision", "root": False, "label": "",
+    }  # fmt: skip
+    monkeypatch.setenv("TURNOUT_KEY", f"{key['id']}:{key['secret']}")
+    for words in (["list"], ["create", "--project=other"], ["revoke", key["id"]]):
+        outcome = run_turnout("keys", *words)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert "only the root key may look at keys" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["create", "--project=a b"], "'a b' cannot be a project: it has 1 to 64 letters"),
+        (["create", "--project=a", "--label=\a"], "label must be at most 200 printable characters"),
+        (["revoke", "AKIDnobody"], "there is no key AKIDnobody"),
+        (["revoke", KEY.id], "the root key cannot be revoked"),
+        (["create"], "missing option '--project'"),
+    ],
+)
+def test_what_cannot_be(run_turnout, words, complaint):
+    outcome = run_turnout("keys", *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert complaint in outcome.err
+
+
+def test_keys_outlive_the_service(run_turnout, run_tictl, monkeypatch):
+    with running() as service:
+        service.start()
+        monkeypatch.setenv("TURNOUT_ENDPOINT", service.endpoint)
+        key = json.loads(run_turnout("keys", "create", "--project=vision", "--output=json").out)
+        service.kill()
+        service.start()
+        monkeypatch.setenv("TURNOUT_KEY", f"{key['id']}:{key['secret']}")
+        assert json.loads(run_tictl("user", "--output=json").out)["key"] == key["id"]
