@@ -31,6 +31,10 @@ OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
         ("[runtimes.a]\npython = 3", "[runtimes.…] python must be text, not a whole number"),
         ('[runtimes.a]\npyton = "x"', "[runtimes.…] has no setting pyton; did you mean python?"),
         ('[runtimes.a]\nlead_task = "boss"', "[runtimes.…] lead_task must be chief or master, not 'boss'"),
+        ("[pools.p]\ncluster = 3", "[pools.…] cluster must be text, not a whole number"),
+        ('[datasets.d]\nurls = "x"', "[datasets.…] has no setting urls; did you mean url?"),
+        ("[subscriptions.s]\nalgorithm = []", "[subscriptions.…] algorithm must be text, not a list"),
+        ('[images]\n"a:1" = 3', "[images] … must be text, not a whole number"),
         ("[limits]\nlog_bytes = 1.5", "[limits] log_bytes must be a whole number, not a number"),
         ("[sever]", "[top level] has no setting sever; did you mean server?"),
     ],
@@ -41,6 +45,15 @@ def test_what_is_wrong_with_a_setting(tmp_path, text, complaint):
     with pytest.raises(Misconfigured) as raised:
         config.load(str(file))
     assert raised.value.message.removeprefix(f"{file}: ") == complaint
+
+
+def test_a_pool_on_a_cluster_that_is_not_there(tmp_path):
+    file = tmp_path / "turnout.toml"
+    file.write_text('[pools.p]\ncluster = "moon"')
+    with pytest.raises(
+        Misconfigured, match=r"\[pools.p\] cluster = 'moon' is not known; there are ap-beijing"
+    ):
+        config.load(str(file))
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,14 @@ from turnout.access import Key, Keys, open_root_key
 from turnout.config import Settings
 from turnout.control import Control
 from turnout.control.sweep import keep_swept
-from turnout.dialects import native, tia
+from turnout.dialects import modelarts, native, tia
 from turnout.doors import gcs
 from turnout.engines.local import LocalEngine
 from turnout.engines.local.account import Account, job_user
 from turnout.engines.local.interpreters import ask, host_python
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
-from turnout.service import Jobs, Logs, Objects
+from turnout.service import Assets, Jobs, Logs, Objects
 from turnout.storage import Backing, Remote, Storage
 from turnout.storage.remote import check as check_backing
 from turnout.store import Store
@@ -76,6 +76,7 @@ async def house(
     """All rooms, open: the application, and what lets go of everyone who waits."""
     clusters = {name: cluster.engine for name, cluster in settings.all_clusters().items()}
     store = Store.open(settings.store.url, paths.database)
+    await keys.open(store)
     user = await asyncio.to_thread(job_user, settings.engines.local.user)
     owner = (user.uid, user.gid) if os.geteuid() == 0 else None
     storage = Storage(
@@ -86,17 +87,22 @@ async def house(
     jobs = Jobs(store, control, clusters)
     logs = Logs(jobs)
     front = tia.endpoint(jobs, logs, keys, settings, storage, time.monotonic(), settings.no_auth, page)
+    objects = Objects(storage)
+    rooms = modelarts.House(jobs, logs, Assets(store), keys, settings, storage, time.time_ns, objects)
+    huawei = modelarts.Endpoint(rooms)
     rest = Starlette(
         routes=[
-            *native.routes(jobs, logs, Objects(storage), keys, settings),
+            *native.routes(jobs, logs, objects, keys, settings),
+            modelarts.link_route(rooms),
             *status_routes(jobs),
             *gcs.routes(storage.embedded, keys, settings, refusal_of),
         ]
     )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        # TI-A has one path and catches everything itself: nothing that Starlette puts around a call is of use to it.
-        await (front if scope["path"] == "/" else rest)(scope, receive, send)
+        # These two catch everything themselves: nothing that Starlette puts around a call is of use to them.
+        path: str = scope["path"]
+        await (front if path == "/" else huawei if modelarts.owns(path) else rest)(scope, receive, send)
 
     whole = _with_s3(app, storage, keys, settings) if settings.storage.s3.port else app
     await asyncio.to_thread(storage.embedded.sweep)

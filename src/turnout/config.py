@@ -62,6 +62,9 @@ class Runtime(msgspec.Struct, forbid_unknown_fields=True):
     """Directories that the cloud's image would have: path in the job -> directory here, read-only."""
     lead_task: Literal["chief", "master"] = "chief"
     """The lead's name in TF_CONFIG: TensorFlow before 1.4 wants `master`."""
+    entrypoint: list[str] = []
+    """What an image that this runtime stands for runs by itself, and with which arguments if none are given."""
+    cmd: list[str] = []
 
 
 class Backing(msgspec.Struct, forbid_unknown_fields=True):
@@ -103,6 +106,32 @@ class Storage(msgspec.Struct, forbid_unknown_fields=True):
     gcs: GcsDoor = msgspec.field(default_factory=GcsDoor)
 
 
+class Pool(msgspec.Struct, forbid_unknown_fields=True):
+    """A dedicated resource pool of ModelArts."""
+
+    cluster: str = ""
+    """Where its jobs run; empty: the first of the shared clusters."""
+
+
+class Dataset(msgspec.Struct, forbid_unknown_fields=True):
+    """A dataset of ModelArts, by its id."""
+
+    url: str = ""
+    """`obs://bucket/dir/`, or any other that storage knows."""
+    versions: dict[str, str] = {}
+    """Version id -> url; those that are not named have `url`."""
+    name: str = ""
+
+
+class Subscription(msgspec.Struct, forbid_unknown_fields=True):
+    """A subscribed algorithm of ModelArts, by its subscription id."""
+
+    algorithm: str = ""
+    """A JSON file with the body that would create it, for all versions that are not named."""
+    versions: dict[str, str] = {}
+    """Version id -> file."""
+
+
 class Limits(msgspec.Struct, forbid_unknown_fields=True):
     log_bytes: int = 1 << 30
     log_days: float = 30
@@ -110,6 +139,15 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
     """How many processes and threads a replica may have."""
     open_files: int = 4096
     """How many files a replica's process may have open, unless it raises that itself."""
+    code_bytes: int = 5 << 30
+    """How large the code of a ModelArts job may be."""
+    code_files: int = 1000
+    code_depth: int = 32
+    """How many directories deep."""
+    sample_seconds: float = 60
+    """How often it is measured what a replica uses; 0: never."""
+    hang_seconds: float = 1800
+    """How long a ModelArts job with hang-retry may do nothing."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,6 +156,11 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     engines: Engines = msgspec.field(default_factory=Engines)
     clusters: dict[str, Cluster] = {}
     runtimes: dict[str, Runtime] = {}
+    pools: dict[str, Pool] = {}
+    images: dict[str, str] = {}
+    """Image name -> the runtime that stands for it here."""
+    datasets: dict[str, Dataset] = {}
+    subscriptions: dict[str, Subscription] = {}
     storage: Storage = msgspec.field(default_factory=Storage)
     limits: Limits = msgspec.field(default_factory=Limits)
     no_auth: bool = False
@@ -292,6 +335,9 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "engines.local": LocalEngine,
     "clusters[...]": Cluster,
     "runtimes[...]": Runtime,
+    "pools[...]": Pool,
+    "datasets[...]": Dataset,
+    "subscriptions[...]": Subscription,
     "storage": Storage,
     "storage.buckets[...]": Backing,
     "storage.schemes[...]": Backing,
@@ -311,6 +357,8 @@ _KINDS = {
 
 def _spelt(place: str) -> str:
     """`server.port` -> `[server] port`, as it stands in the file. msgspec does not tell which of several tables."""
+    if place.endswith("[...]") and place not in _TABLES:
+        return f"[{place.removesuffix('[...]').replace('[...]', '.…')}] …"
     table, _, field = ("", "", place) if place in _TABLES else place.rpartition(".")
     if place in _TABLES:
         return f"[{place.replace('[...]', '.…')}]" if place else ""
@@ -352,10 +400,16 @@ def _check(settings: Settings) -> None:
     for name, cluster in settings.clusters.items():
         if cluster.engine != "local":
             raise Misconfigured(f"[clusters.{name}] engine = {cluster.engine!r} is not known; there is local")
+    for name, pool in settings.pools.items():
+        if pool.cluster and pool.cluster not in settings.all_clusters():
+            known = ", ".join(settings.all_clusters())
+            raise Misconfigured(f"[pools.{name}] cluster = {pool.cluster!r} is not known; there are {known}")
     if isinstance(settings.engines.local.gpus, int) and settings.engines.local.gpus < 0:
         raise Misconfigured("[engines.local] gpus must be auto or a number from 0 on")
     if settings.engines.local.overcommit <= 0:
         raise Misconfigured("[engines.local] overcommit must be more than 0")
+    if settings.limits.sample_seconds < 0:
+        raise Misconfigured("[limits] sample_seconds must be 0, which is never, or more")
     if not 0 <= settings.storage.s3.port <= 65535:
         raise Misconfigured(f"[storage.s3] port must be from 0 to 65535, not {settings.storage.s3.port}")
     for scheme in settings.storage.schemes:

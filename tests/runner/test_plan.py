@@ -29,10 +29,17 @@ def plan(*argv: str, layout: Layout = Layout(), binds: list[Bind] | None = None,
     return gang_plan(*argv, layout=layout, binds=binds, **spec).replicas[0]
 
 
-def gang_plan(*argv, layout=Layout(), binds=None, env=None, gpus=None, **spec) -> GangPlan:  # noqa: B008
-    role = Role(
-        "master", Program(argv), leads=True, env=env or {}, resources=Resources(cpu=2, memory=1 << 30)
-    )
+def gang_plan(
+    *argv,
+    layout=Layout(),  # noqa: B008
+    binds=None,
+    env=None,
+    gpus=None,
+    user=None,
+    **spec,
+) -> GangPlan:
+    resources = Resources(cpu=2, memory=1 << 30)
+    role = Role("master", Program(argv, user=user), leads=True, env=env or {}, resources=resources)
     launch = Launch(Attempt(7, 1), "default", "tia", "cpu-job", Spec((role,), **spec), gpus or {})
     gang = (Peer(ReplicaName("master", 0), "cpu-job-master-0", "127.64.0.1", (10000, 10001, 10002, 10003)),)
     return plan_gang(launch, gang, {"": RUNTIME}, binds or [], layout, PATHS)
@@ -138,6 +145,63 @@ def test_targets_that_cannot_be(target: str):
 def test_one_mount_within_another_cannot_be(first: str, second: str):
     with pytest.raises(Impossible, match="lies within"):
         plan("true", binds=[Bind("/real", (), first, False), Bind("/real", (), second, False)])
+
+
+DATA = "/home/ma-user/inputs/data_0"
+
+
+def test_in_the_sandbox_scratch_comes_before_the_mounts_within():
+    binds = [Bind("/real", (), DATA, True)]
+    made = plan("true", layout=BOXED, binds=binds, scratch=("/home/ma-user/", "/cache"))
+    assert made.dirs == ["scratch", "scratch/0", "scratch/1"]
+    shown = [*after("--bind", made.sandbox), *after("--ro-bind", made.sandbox)]
+    assert (f"{HOME}/scratch/0", "/cache") in shown
+    assert (f"{HOME}/scratch/1", "/home/ma-user") in shown
+    assert made.sandbox.index("/home/ma-user") < made.sandbox.index(DATA)
+
+
+def test_without_a_sandbox_the_innermost_target_counts():
+    binds = [Bind("/real", (), DATA, True)]
+    given = (f"--data={DATA}/x", "/home/ma-user/y", "/home/ma-user2", "/cache")
+    made = plan("run", *given, binds=binds, scratch=("/home/ma-user", "/cache"), working_dir="/home/ma-user")
+    root = f"{HOME}/tmp/root"
+    moved = ["--data=/real/x", f"{root}/home/ma-user/y", "/home/ma-user2", f"{root}/cache"]
+    assert made.argv == ["run", *moved]
+    assert (made.cwd, made.cwd_mount) == (f"{root}/home/ma-user", None)
+    assert made.links == {f"tmp/root{DATA}": "/real"}
+    assert {"tmp/root/cache", "tmp/root/home/ma-user", "tmp/root/home/ma-user/inputs"} <= set(made.dirs)
+
+
+def test_a_mount_takes_the_place_of_a_scratch_directory():
+    made = plan("true", binds=[Bind("/real", (), "/cache/", False)], scratch=("/cache",), layout=BOXED)
+    assert made.dirs == []
+    assert ("/data-dir/keeper/stage/0", "/cache/") in after("--bind", made.sandbox)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("/usr/x", "of the system"), ("x", "an absolute path"), ("/a/b/c", "lies within /a/b")]
+)
+def test_scratch_that_cannot_be(path: str, why: str):
+    with pytest.raises(Impossible, match=f"scratch directory .*{why}"):
+        plan("true", binds=[Bind("/real", (), "/a/b", False)], scratch=(path,))
+
+
+def test_a_user_of_its_own():
+    made = plan("true", layout=BOXED, user=1000)
+    assert after("--uid", made.sandbox)[0][0] == "1000"
+    assert made.passwd.startswith("job:x:1000:0::/workspace:/bin/sh\nroot:")
+    assert made.env["USER"] == "job"
+    root = plan("true", layout=BOXED, user=0)
+    assert root.env["USER"] == root.env["LOGNAME"] == "root"
+    assert root.passwd.count("root:") == 1
+    bare = plan("true", user=0)
+    assert (bare.passwd, bare.env["USER"]) == ("", "")
+
+
+def test_who_asks_for_nothing_special_pays_for_nothing():
+    made = msgspec.json.decode(msgspec.json.encode(plan("true", layout=BOXED)))
+    assert not {"dirs", "passwd", "links", "spill"} & made.keys()
+    assert set(made["tasks"]) == {"TF_CONFIG", "CLUSTER_SPEC"}
 
 
 def test_a_big_gang_is_told_of_itself_once():

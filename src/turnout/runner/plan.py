@@ -1,9 +1,10 @@
 """What a replica's process is to be, worked out without doing anything: a value that can be printed and tested.
 
-In the sandbox a replica finds its mounts at exactly their targets and its own space at `/workspace` (which is also
-its HOME) and `/tmp`. Without one the host's paths cannot be taken, so the same tree is laid out as links below
-`tmp/root` in the replica's directory, and arguments and variables that name a mount's target are rewritten to the real
-directory. In both, TURNOUT_ROOT is what to put before a target and TURNOUT_MOUNT_0… are where the mounts are.
+In the sandbox a replica finds its mounts at exactly their targets, its scratch directories likewise, and its own space
+at `/workspace` (which is also its HOME) and `/tmp`. Without one the host's paths cannot be taken, so the same tree is
+laid out below `tmp/root` in the replica's directory, with links for the mounts, and arguments and variables that name
+a mount's target or a scratch directory are rewritten to the real one. In both, TURNOUT_ROOT is what to put before a
+target and TURNOUT_MOUNT_0… are where the mounts are.
 
 A mount's source lies where other jobs may write, and can be swapped for a link at any time. So the sandbox is never
 given its path: the keeper goes down to it without following links and shows it at a place of its own, in a mount
@@ -19,8 +20,10 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.job import Gang, Launch, Peer, Role
+from turnout.job.conventions import convention
 from turnout.job.topology import maps, tasks, variables
 from turnout.paths import Paths
+from turnout.runner.allowance import Allowance, allowance
 
 PYTHONS = frozenset({"python", "python2", "python3"})
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -31,6 +34,7 @@ OUTLETS = "/run/out"
 
 # Among what goes with the workspace.
 _FARM = "tmp/root"
+_SCRATCH = "scratch"
 
 SPILL = 6
 # Bubblewrap takes 9000 in all, its own among them.
@@ -94,6 +98,8 @@ class Layout(NamedTuple):
     gpu_devices: tuple[str, ...] = ()
     """Device files that a replica with a GPU needs besides the GPU's own; empty: they are simulated."""
     user: str = ""
+    group: int = 0
+    """The user's name, and the id of its group."""
 
 
 class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,6 +121,8 @@ class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     links: dict[str, str] = {}
     sandbox: list[str] = []
     """Bubblewrap's options besides those that are the same for all; left out: no sandbox."""
+    passwd: str = ""
+    """The sandbox's /etc/passwd, where it is not the one that is the same for all."""
     spill: list[str] = []
     """The real command line where it is too long for bubblewrap: the program in `argv` finds it at descriptor SPILL."""
 
@@ -133,7 +141,7 @@ class Shared(msgspec.Struct, frozen=True):
     """Bubblewrap and the options that are the same for every replica, with a NUL behind each."""
 
 
-class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch"):
+class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch", omit_defaults=True):
     """What the keeper is told: the whole gang in one message."""
 
     a: str
@@ -144,6 +152,8 @@ class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch"):
     log_bytes: int
     shared: Shared
     replicas: list[ReplicaPlan]
+    allowance: Allowance | None = None
+    """Likewise kept and given back."""
 
 
 class _Member(NamedTuple):
@@ -155,10 +165,13 @@ class _Member(NamedTuple):
     role: Role
     runtime: Runtime
     binds: list[Bind]
+    scratch: list[str]
     layout: Layout
     home: str
     """The replica's directory."""
     stage: str
+    told: dict[str, str]
+    """The names of those of the gang's maps that are complete as they are, with nothing to put behind them."""
 
     @property
     def me(self) -> Peer:
@@ -177,44 +190,73 @@ def plan_gang(
     launch: Launch, gang: Gang, runtimes: dict[str, Runtime], binds: list[Bind], layout: Layout, paths: Paths
 ) -> GangPlan:
     """`runtimes` by the name that roles ask for. Raises Impossible."""
-    _check_targets([bind.target for bind in binds])
+    scratch = _scratch(launch.spec.scratch, binds) if launch.spec.scratch else []
+    _check_targets([bind.target for bind in binds], scratch)
     stage = str(paths.stage)
+    boxed = bool(layout.sandbox)
+    own = convention(launch.dialect)
+    hosts = _hosts(gang, own.domain(launch)) if boxed else ""
+    peers = own.maps(launch, gang, boxed)
+    told = dict.fromkeys(peers, "")
     replicas: list[ReplicaPlan] = []
     for rank, (name, role) in enumerate(launch.replicas()):
         home = str(paths.replica(launch.attempt, name))
         runtime = runtimes[role.program.runtime]
-        replicas.append(_plan(_Member(launch, gang, rank, role, runtime, binds, layout, home, stage)))
+        replicas.append(
+            _plan(_Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, told))
+        )
     policy = launch.spec.policy
     note = {str(peer.name): (peer.address, peer.ports) for peer in gang}
-    hosts = _hosts(gang) if layout.sandbox else ""
     sandbox = "".join(option + "\0" for option in layout.sandbox)
-    shared = Shared([(bind.root, bind.parts) for bind in binds], stage, maps(launch, gang), hosts, sandbox)
+    shared = Shared(
+        [(bind.root, bind.parts) for bind in binds], stage, maps(launch, gang) | peers, hosts, sandbox
+    )
     return GangPlan(
-        str(launch.attempt), note, policy.grace, policy.time_limit, layout.log_bytes, shared, replicas
+        str(launch.attempt),
+        note,
+        policy.grace,
+        policy.time_limit,
+        layout.log_bytes,
+        shared,
+        replicas,
+        allowance(launch),
     )
 
 
-def _check_targets(targets: list[str]) -> None:
+def _scratch(wanted: tuple[str, ...], binds: list[Bind]) -> list[str]:
+    """Without those that a mount takes the place of; the outer ones first."""
+    taken = {bind.target.rstrip("/") for bind in binds}
+    return sorted({path.rstrip("/") or "/" for path in wanted} - taken)
+
+
+def _check_targets(targets: list[str], scratch: list[str]) -> None:
     for target in targets:
-        _check_target(target)
+        _check_target(target, "mount target")
+    for path in scratch:
+        _check_target(path, "scratch directory")
+        outer = next((target for target in targets if _within(path, target.rstrip("/"))), None)
+        if outer:
+            raise Impossible(f"scratch directory {path} lies within {outer}, which is a mount's")
     # The mount point of an inner one would be made in the outer one, through whatever links a job has put there.
     for inner, outer in itertools.permutations(targets, 2):
         if inner.rstrip("/").startswith(outer.rstrip("/") + "/"):
             raise Impossible(f"mount target {inner} lies within {outer}, which is another mount's")
 
 
-def _check_target(target: str) -> None:
+def _check_target(target: str, what: str) -> None:
     if not target.startswith("/") or posixpath.normpath(target) != target.rstrip("/"):
-        raise Impossible(f"mount target {target!r} must be an absolute path without . and ..")
+        raise Impossible(f"{what} {target!r} must be an absolute path without . and ..")
     if any(target == taken or target.startswith(taken + "/") for taken in _TAKEN):
-        raise Impossible(
-            f"mount target {target} lies in a directory of the system; choose another, such as /data"
-        )
+        raise Impossible(f"{what} {target} lies in a directory of the system; choose another, such as /data")
 
 
-def _hosts(gang: Gang) -> str:
+def _hosts(gang: Gang, domain: str) -> str:
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost"]
-    return "\n".join(lines + [f"{peer.address} {peer.host}" for peer in gang]) + "\n"
+    if domain:
+        lines += [f"{peer.address} {peer.host} {peer.host}.{domain}" for peer in gang]
+    else:
+        lines += [f"{peer.address} {peer.host}" for peer in gang]
+    return "\n".join(lines) + "\n"
 
 
 def _plan(member: _Member) -> ReplicaPlan:
@@ -233,6 +275,12 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     options += ("--bind", f"{home}/tmp", "/tmp", "--bind", f"{home}/work", WORKSPACE)
     for source, target in ((member.runtime.shims, SHIMS), *member.runtime.binds):
         options += ("--ro-bind", source, target)
+    dirs: list[str] = []
+    for number, path in enumerate(member.scratch):
+        # Mounts within come after it: their mount points are made in there before any process of the job can.
+        dirs += () if dirs else (_SCRATCH,)
+        dirs.append(f"{_SCRATCH}/{number}")
+        options += ("--bind", f"{home}/{_SCRATCH}/{number}", path)
     for number, bind in enumerate(binds):
         options += ("--ro-bind" if bind.read_only else "--bind", f"{member.stage}/{number}", bind.target)
     if layout.gpu_devices:
@@ -247,12 +295,31 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     options += ("--chdir", cwd)
     own = {"PATH": f"{SHIMS}:{SYSTEM_PATH}", "HOME": WORKSPACE, "PWD": cwd, "TURNOUT_ROOT": ""}
     own |= {f"TURNOUT_MOUNT_{number}": bind.target for number, bind in enumerate(binds)}
-    return _replica(member, argv, own, "/", sandbox=options, spill=spill)
+    own |= convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
+    passwd = ""
+    if member.role.program.user is not None:
+        options += ("--uid", str(member.role.program.user))
+        passwd = _passwd(member, own["HOME"])
+    return _replica(member, argv, own, "/", dirs=dirs, sandbox=options, spill=spill, passwd=passwd)
+
+
+def _passwd(member: _Member, home: str) -> str:
+    uid = member.role.program.user
+    lines = [f"{_user_name(member)}:x:{uid}:{member.layout.group}::{home}:/bin/sh"]
+    lines += ["root:x:0:0:root:/root:/usr/sbin/nologin"] if uid else []
+    return "\n".join([*lines, "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin"]) + "\n"
+
+
+def _user_name(member: _Member) -> str:
+    uid = member.role.program.user
+    if uid is None or not member.layout.sandbox:
+        return member.layout.user
+    return (convention(member.launch.dialect).user or member.layout.user) if uid else "root"
 
 
 def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
     home, binds = member.home, member.binds
-    moved = {bind.target.rstrip("/"): bind.source for bind in binds}
+    moved = _moved(member)
     own = {
         "PATH": f"{member.runtime.shims}:{SYSTEM_PATH}",
         "HOME": f"{home}/work",
@@ -260,26 +327,38 @@ def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
         "TURNOUT_ROOT": f"{home}/{_FARM}",
     }
     own |= {f"TURNOUT_MOUNT_{number}": bind.source for number, bind in enumerate(binds)}
+    told = convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
+    own |= {name: _move(text, moved) for name, text in told.items()}
     wanted = member.launch.spec.working_dir
     if wanted:
         cwd = _move(wanted, moved)
         cwd = cwd if cwd != wanted else f"{home}/{_FARM}{posixpath.normpath(wanted)}"
     else:
         cwd = binds[0].source if binds else f"{home}/work"
-    dirs, links = _farm(
-        binds, f"{_FARM}{posixpath.normpath(wanted)}" if cwd.startswith(f"{home}/{_FARM}/") else ""
-    )
+    extra = [f"{_FARM}{path}" for path in member.scratch]
+    if cwd.startswith(f"{home}/{_FARM}/"):
+        extra.append(cwd.removeprefix(f"{home}/"))
+    dirs, links = _farm(binds, extra)
     mount = next((number for number, bind in enumerate(binds) if _within(cwd, bind.source)), None)
     argv = [_move(text, moved) for text in argv]
     env = {name: _move(text, moved) for name, text in member.role.env.items()}
     return _replica(member, argv, own, cwd, cwd_mount=mount, dirs=dirs, links=links, env=env)
 
 
+def _moved(member: _Member) -> dict[str, str]:
+    """Where the targets really are. The inner ones first, so that the first that fits is the right one."""
+    moved = {bind.target.rstrip("/"): bind.source for bind in member.binds}
+    if not member.scratch:
+        return moved
+    moved |= {path: f"{member.home}/{_FARM}{path}" for path in member.scratch}
+    return dict(sorted(moved.items(), key=lambda item: -len(item[0])))
+
+
 def _within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
 
 
-def _farm(binds: list[Bind], extra: str) -> tuple[list[str], dict[str, str]]:
+def _farm(binds: list[Bind], extra: list[str]) -> tuple[list[str], dict[str, str]]:
     """Directories, parents first, and links that show the mounts as the sandbox would."""
     links: dict[str, str] = {}
     dirs: dict[str, None] = {}
@@ -287,8 +366,8 @@ def _farm(binds: list[Bind], extra: str) -> tuple[list[str], dict[str, str]]:
         name = _FARM + bind.target.rstrip("/")
         dirs |= dict.fromkeys(_parents(name))
         links[name] = bind.source
-    if extra:
-        dirs |= dict.fromkeys([*_parents(extra), extra])
+    for name in extra:
+        dirs |= dict.fromkeys([*_parents(name), name])
     return list(dirs), links
 
 
@@ -317,6 +396,7 @@ def _replica(
     links: dict[str, str] | None = None,
     sandbox: list[str] | None = None,
     spill: list[str] | None = None,
+    passwd: str = "",
     env: dict[str, str] | None = None,
 ) -> ReplicaPlan:
     resources = member.role.resources
@@ -324,17 +404,19 @@ def _replica(
     environment = (
         own | _environment(member) | user | {"TURNOUT_REPLICA": f"{member.launch.attempt}/{member.me.name}"}
     )
+    completed = tasks(member.launch, member.me) | member.told
     return ReplicaPlan(
         name=str(member.me.name),
         argv=argv,
         env=environment,
         cwd=cwd,
-        tasks={name: task for name, task in tasks(member.launch, member.me).items() if name not in user},
+        tasks={name: task for name, task in completed.items() if name not in user},
         cwd_mount=cwd_mount,
         dirs=dirs or [],
         links=links or {},
         sandbox=sandbox or [],
         spill=spill or [],
+        passwd=passwd,
         cpu=resources.cpu,
         memory=resources.memory,
         processes=member.layout.processes,
@@ -343,9 +425,10 @@ def _replica(
 
 def _environment(member: _Member) -> dict[str, str]:
     """What every replica is told, whatever it runs in; the user's own variables come on top."""
+    user = _user_name(member)
     env = {
-        "USER": member.layout.user,
-        "LOGNAME": member.layout.user,
+        "USER": user,
+        "LOGNAME": user,
         "LANG": "C.UTF-8",
         "HOSTNAME": member.me.host,
         "PYTHONUNBUFFERED": "1",

@@ -54,7 +54,9 @@ class Yard:
     def __init__(self, place: Path, **local: Any) -> None:
         self.place = place
         self.paths = Paths(place / "data")
-        limits = {name: local.pop(name) for name in ("processes", "log_bytes") if name in local}
+        limits = {
+            name: local.pop(name) for name in ("processes", "log_bytes", "sample_seconds") if name in local
+        }
         runtimes = local.pop("runtimes", {})
         self._storage: Storage = local.pop("storage", None) or Directories()
         self._flags: config.Table = {"engines": {"local": local}, "limits": limits, "runtimes": runtimes}
@@ -126,12 +128,17 @@ class Yard:
         gpus: dict[str, tuple[int, ...]] | None = None,
         working_dir: str = "",
         runtime: str = "",
+        user: int | None = None,
+        scratch: tuple[str, ...] = (),
+        dialect: str = "tia",
     ) -> Launch:
         self._jobs += 1
-        program = Program(argv, runtime=runtime)
+        program = Program(argv, runtime=runtime, user=user)
         master = Role("master", program, leads=True, task_type="chief", resources=resources, env=env or {})
-        spec = Spec(roles or (master,), mounts=mounts, policy=policy, working_dir=working_dir)
-        return Launch(Attempt(self._jobs, 1), "default", "tia", "my-job", spec, gpus or {})
+        spec = Spec(
+            roles or (master,), mounts=mounts, scratch=scratch, policy=policy, working_dir=working_dir
+        )
+        return Launch(Attempt(self._jobs, 1), "default", dialect, "my-job", spec, gpus or {})
 
     async def started(self, attempt: Attempt, replica: ReplicaName = MASTER) -> Started:
         found = await self.wait(

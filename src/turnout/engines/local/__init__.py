@@ -19,6 +19,7 @@ from turnout.engines.local.leases import Leases
 from turnout.engines.local.link import Link, Said
 from turnout.engines.local.log import FileLog
 from turnout.engines.local.mover import Mover
+from turnout.engines.local.sampler import Machine, Sampler
 from turnout.engines.local.staging import Staging, Storage
 from turnout.errors import TurnoutError
 from turnout.job import (
@@ -74,6 +75,9 @@ class LocalEngine:
         self._staging = Staging(
             self._paths, self._storage, Mover(self._machine.account), self._machine.account
         )
+        self._sampler = Sampler(
+            self._settings.limits.sample_seconds, self._measured(), self._reports.put_nowait
+        )
         self._reports.put_nowait(Capacity((self._machine.node,)))
         self._doomed.put([])  # what the last service did not finish removing
         Thread(target=self._clear_away, name="clear-away", daemon=True).start()
@@ -85,6 +89,7 @@ class LocalEngine:
         for task in (*self._mounting.values(), *self._saving.values()):
             task.cancel()
         await self._staging.close()
+        self._sampler.close()
         self._link.close()
 
     @property
@@ -158,6 +163,7 @@ class LocalEngine:
         except (Impossible, TurnoutError) as error:
             self._leases.release(launch.attempt)
             raise Refused(str(error)) from error
+        self._sampler.expect(launch.attempt, plan.allowance)
         self._link.send(plan)
         chaos.point("engine.sent")
 
@@ -189,6 +195,7 @@ class LocalEngine:
     async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
         self._staging.forget(attempt, keep_workspace)
         self._leases.release(attempt)
+        self._sampler.forget(attempt)
         self._held.discard(attempt)
         self._link.send_soon({"t": "forget", "a": str(attempt), "keep": keep_workspace})
 
@@ -223,6 +230,12 @@ class LocalEngine:
                 with contextlib.suppress(Unreachable):
                     self._link.send({"t": "follow", "a": str(attempt), "on": False})
 
+    def _measured(self) -> Machine:
+        """What the machine has, where a job has no limit."""
+        here = self._machine
+        cores = len(os.sched_getaffinity(0))
+        return Machine(cores, here.node.memory, bool(here.layout.gpu_devices))
+
     def _binds(self, launch: Launch, prepared: dict[int, Bind]) -> list[Bind]:
         binds: list[Bind] = []
         try:
@@ -245,12 +258,15 @@ class LocalEngine:
             key = Attempt.parse(attempt)
             replica = ReplicaName.parse(name)
             self._held.add(key)
+            self._sampler.began(key, replica, pid, at)
             put(Started(key, replica, at, pid, self._leases.address(key, name)))
         elif said.ended:
             attempt, name, at, cause, code, number, message = said.ended
             key = Attempt.parse(attempt)
+            replica = ReplicaName.parse(name)
             self._held.add(key)
-            put(Ended(key, ReplicaName.parse(name), at, Cause(cause), code, number, message))
+            self._sampler.ended(key, replica)
+            put(Ended(key, replica, at, Cause(cause), code, number, message))
             self._wake(key)
         elif said.grew:
             self._wake(Attempt.parse(said.grew))
@@ -258,6 +274,7 @@ class LocalEngine:
             key = Attempt.parse(said.claim.a)
             self._held.add(key)
             self._leases.restore(key, said.claim.note)
+            self._sampler.expect(key, said.claim.allowance)
             self._staging.watch(key)
         elif said.trimmed:
             attempt, name, at, message = said.trimmed

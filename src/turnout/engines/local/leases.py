@@ -6,7 +6,8 @@ Blocks are unique over all addresses, because many programs listen on every addr
 import random
 import socket
 
-from turnout.job import Attempt, Gang, Launch, Peer, host_name
+from turnout.job import Attempt, Gang, Launch, Peer
+from turnout.job.conventions import convention
 
 PORTS = 2
 """One for TF_CONFIG and its kin, one for MASTER_PORT."""
@@ -29,13 +30,13 @@ class Leases:
         """Idempotent: an attempt keeps what it has."""
         held = self._leased.setdefault(launch.attempt, {})
         peers: list[Peer] = []
+        host_name = convention(launch.dialect).host
         for name, _ in launch.replicas():
             text = str(name)
             if text not in held:
                 held[text] = (self._address(), self._block())
             address, first = held[text]
-            host = host_name(launch.attempt.job, launch.name, name)
-            peers.append(Peer(name, host, address, tuple(range(first, first + PORTS))))
+            peers.append(Peer(name, host_name(launch, name), address, tuple(range(first, first + PORTS))))
         return tuple(peers)
 
     def address(self, attempt: Attempt, replica: str) -> str:

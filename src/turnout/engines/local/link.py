@@ -20,6 +20,7 @@ from turnout.engines import Unreachable
 from turnout.engines.local.account import Account
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
+from turnout.runner.allowance import Allowance
 
 VERSION = 1
 
@@ -43,6 +44,7 @@ class Hello(msgspec.Struct):
 class Claim(msgspec.Struct):
     a: str
     note: dict[str, tuple[str, tuple[int, ...]]]
+    allowance: Allowance | None = None
 
 
 class Said(msgspec.Struct):
@@ -100,7 +102,12 @@ class Link:
         self._out.clear()
         asyncio.get_running_loop().add_reader(connection, self._receive)
         self._hello = asyncio.get_running_loop().create_future()
-        self.send({"t": "hello", "version": VERSION})
+        try:
+            self.send({"t": "hello", "version": VERSION})
+        except Unreachable:
+            # The caller is told by this one: the other must not count as one that nobody has seen.
+            self._hello.exception()
+            raise
         await self._hello
 
     def send(self, message: object) -> None:

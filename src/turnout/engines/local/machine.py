@@ -33,6 +33,7 @@ def prepare(paths: Paths, settings: Settings) -> Machine:
         gpus=gpus.count > 0,
         gpu_devices=gpus.devices,
         user=account.name,
+        group=account.gid,
     )
     runtimes = Runtimes(paths.runtimes, account, settings.runtimes)
     return Machine(account, runtimes, layout, node(settings.engines.local, gpus))

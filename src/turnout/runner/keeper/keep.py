@@ -18,7 +18,7 @@ from .loop import READ, WRITE, Loop
 from .point import point
 from .replica import NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica
 from .say import say
-from .spares import BOX, QUIET, WORKSPACE, Spares
+from .spares import BOX, QUIET, SCRATCH, WORKSPACE, Spares
 from .spawn import NotStarted, Plan, prepare, spawn
 
 _LOOK_AGAIN = 0.001
@@ -196,6 +196,8 @@ class Keeper:
             "log_bytes": message["log_bytes"],
             "replicas": {plan["name"]: "sandbox" in plan for plan in plans},
         }
+        if "allowance" in message:
+            claim["allowance"] = message["allowance"]
         gang = self.gangs[attempt] = Gang(attempt, claim, self.attempts)
         self.journal.append(gang.lines[0])
         point("keeper.claimed")
@@ -407,7 +409,7 @@ class Keeper:
         for replica in gang.replicas.values():
             if self._spares.take_back_all(replica.directory):
                 continue
-            paths = (f"{replica.directory}/{name}" for name in WORKSPACE)
+            paths = (f"{replica.directory}/{name}" for name in (*WORKSPACE, SCRATCH))
             full += [path for path in paths if not self._spares.take_back(path)]
             if replica.sandboxed:
                 self._spares.take_back_box(f"{replica.directory}/{BOX}")

@@ -15,6 +15,8 @@ from .say import Outage
 
 WORKSPACE = ("work", "tmp")
 """What the user's program may write into: it goes when the replica is forgotten, the logs stay."""
+SCRATCH = "scratch"
+"""More of that kind, for programs that want directories of their own at certain places; mostly it is not there."""
 BOX = "box"
 """What a sandbox needs: its `hosts`, bubblewrap's `status`, in `out` the pipes that are /dev/stdout and /dev/stderr."""
 

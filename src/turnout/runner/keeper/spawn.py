@@ -14,7 +14,7 @@ from .spares import BOX
 Plan = dict[str, Any]
 """A `turnout.runner.plan.ReplicaPlan` as it comes over the socket, with the gang's `shared`."""
 
-_ARGUMENTS, _STATUS, _SPILL = 3, 4, 6
+_ARGUMENTS, _STATUS, _PASSWD, _SPILL = 3, 4, 5, 6
 
 
 class NotStarted(Exception):
@@ -90,6 +90,8 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: in
     for name, value in _environment(plan).items():
         options += ("--setenv", name, value)
     options += ("--ro-bind", f"{directory}/{BOX}/hosts", "/etc/hosts")
+    if "passwd" in plan:
+        options += ("--perms", "0644", "--ro-bind-data", str(_PASSWD), "/etc/passwd")
     argv = [bwrap, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS), "--", *plan["argv"]]
     marker = {"TURNOUT_REPLICA": plan["env"]["TURNOUT_REPLICA"]}
     files = _streams(*streams)
@@ -103,6 +105,8 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: in
         keep(_STATUS, os.open(f"{directory}/{BOX}/status", flags, 0o640))
         keep(_ARGUMENTS, _in_memory(common + "\0".join(options) + "\0"))
         _write(f"{directory}/{BOX}/hosts", shared["hosts"])
+        if "passwd" in plan:
+            keep(_PASSWD, _in_memory(plan["passwd"]))
         if "spill" in plan:
             keep(_SPILL, _in_memory("\0".join(plan["spill"])))
         if not shared["mounts"]:

@@ -1,8 +1,9 @@
 """Several hands at one heap of work, and work that belongs on a thread."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -39,3 +40,18 @@ async def on_thread(work: Callable[..., T], *arguments: Any) -> T:
         await asyncio.wait([future])
         future.exception()
         raise
+
+
+async def aside(work: Callable[..., T], *arguments: Any) -> T:
+    """On a thread of its own. Whoever is cancelled meanwhile leaves it behind: it may wait for a silent store."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work(*arguments))
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="aside", daemon=True).start()
+    return await asyncio.wrap_future(future)

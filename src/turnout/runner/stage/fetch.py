@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from turnout.errors import NotFound
@@ -11,7 +10,7 @@ from turnout.runner.stage.crew import each, on_thread
 from turnout.runner.stage.files import NoSpace, Target, parts_of
 from turnout.runner.stage.memory import Memory, Moved
 from turnout.runner.stage.orders import Item
-from turnout.runner.stage.pieces import Pieces
+from turnout.runner.stage.pieces import Pieces, modified
 from turnout.runner.stage.room import TRANSFERS, Room
 from turnout.runner.stage.sums import NOTHING, Expected, bare, digest, expected
 from turnout.runner.stage.tally import Tally
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 BIG = 8 << 20
 """From here on an object is fetched in pieces."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Fetch:
@@ -178,7 +175,3 @@ class Fetch:
     def remember(self, parts: tuple[str, ...], meta: "ObjectMeta", mtime: int) -> None:
         self.tally.finished()
         self.memory.add(Moved("/".join(parts), meta["size"], mtime, bare(meta["e_tag"])))
-
-
-def modified(meta: "ObjectMeta") -> int:
-    return (meta["last_modified"] - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,12 +1,17 @@
 """How far an order has come."""
 
+import threading
+
 from turnout.runner.stage.orders import Done, Progress
 
 _WARNINGS = 10
 
 
 class Tally:
+    """Threads may tell it of what they moved."""
+
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.files = 0
         self.bytes = 0
         self.of_bytes = 0
@@ -23,10 +28,12 @@ class Tally:
         self._kept += size
 
     def moved(self, size: int) -> None:
-        self.bytes += size
+        with self._lock:
+            self.bytes += size
 
     def finished(self) -> None:
-        self.files += 1
+        with self._lock:
+            self.files += 1
 
     def warn(self, text: str) -> None:
         if len(self._warnings) < _WARNINGS:

@@ -1,0 +1,7 @@
+"""Huawei Cloud ModelArts, training jobs of API v2: `/v2/{project_id}/…`, and what its clients need beside it."""
+
+from turnout.dialects.modelarts.house import House
+from turnout.dialects.modelarts.looking import link_route
+from turnout.dialects.modelarts.routes import Endpoint, owns
+
+__all__ = ["Endpoint", "House", "link_route", "owns"]

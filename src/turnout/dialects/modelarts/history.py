@@ -1,0 +1,60 @@
+"""A job's way from its creation to its end, attempt by attempt."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from turnout.job import Event, EventKind, Past, Reason, Replica
+from turnout.service import JobView
+
+
+class Spell(NamedTuple):
+    """One attempt, from the time that the job waited for it."""
+
+    number: int
+    since: int
+    placed: int | None
+    started: int | None
+    ended: int | None
+    reason: Reason | None
+    """Why it ended, or is being ended."""
+    message: str
+    replicas: tuple[Replica, ...]
+
+
+class History(NamedTuple):
+    view: JobView
+    events: Sequence[Event]
+    past: Sequence[Past]
+    """The attempts before the last, in their order."""
+    attempts: Sequence[tuple[Replica, ...]]
+    """The replicas of every attempt, the first attempt first."""
+
+    def spells(self) -> list[Spell]:
+        """The first attempt first. The last may only wait as yet."""
+        job = self.view.job
+        placed = self._times(EventKind.PLACED)
+        earlier = {past.attempt: past for past in self.past}
+        spells: list[Spell] = []
+        for number in range(1, max(job.attempt, len(self.past) + 1) + 1):
+            past = earlier.get(number)
+            replicas = self.attempts[number - 1] if number <= len(self.attempts) else ()
+            started = past.started if past else _first_start(replicas)
+            ended, reason, message = (
+                (past.ended, past.reason, past.message) if past else (job.ended, job.reason, job.message)
+            )
+            since = self._again(spells[-1]) if spells else job.created
+            at = placed[number - 1] if number <= len(placed) else None
+            spells.append(Spell(number, since, at, started, ended, reason, message, replicas))
+        return spells
+
+    def _again(self, before: Spell) -> int:
+        """When the job went back to the queue."""
+        ended = before.ended or before.since
+        return next((at for at in self._times(EventKind.RETRIED) if at >= ended), ended)
+
+    def _times(self, kind: EventKind) -> list[int]:
+        return [event.at for event in self.events if event.kind is kind]
+
+
+def _first_start(replicas: Sequence[Replica]) -> int | None:
+    return min((replica.started for replica in replicas if replica.started is not None), default=None)

@@ -1,0 +1,69 @@
+"""Where data is and where the program finds it: OBS urls and paths inside the container."""
+
+import re
+
+from turnout.dialects.modelarts import faults
+from turnout.dialects.modelarts.faults import shown, wrong
+
+HOME = "/home/ma-user"
+CACHE = "/cache"
+ROOT = f"{HOME}/modelarts"
+"""MA_MOUNT_PATH"""
+JOB_DIR = f"{ROOT}/user-job-dir"
+"""MA_JOB_DIR"""
+CODE = f"{HOME}/.turnout/code"
+"""Where the code is mounted, to be copied from."""
+SCRATCH = (HOME, CACHE)
+
+SYSTEM = frozenset({"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"})
+"""Top directories that nothing is mounted in: the program's own system needs them as they are."""
+
+_SCHEMES = ("obs", "s3", "cos", "gs", "file")
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def source(text: str, field: str, number: int = faults.BAD_OBS_PATH) -> str:
+    """`/bucket/dir/` and `obs://bucket/dir/` as `obs://bucket/dir`. Other stores' urls are taken too."""
+    url = f"obs:/{text}" if text.startswith("/") else text
+    scheme, separator, rest = url.partition("://")
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    if not separator or scheme not in _SCHEMES or not parts or (scheme == "file") != rest.startswith("/"):
+        raise wrong(
+            number, field, f": {shown(text)} must be a path such as obs://bucket/dir/ or /bucket/dir/."
+        )
+    if ".." in parts:
+        raise wrong(number, field, f": {shown(text)} must not lead upwards with `..`.")
+    if _UNFIT.search(text):
+        raise wrong(number, field, f": {shown(text)} has a control character or bytes that are no text.")
+    return f"{scheme}://{'/' if scheme == 'file' else ''}{'/'.join(parts)}"
+
+
+def path(text: str, field: str, number: int) -> str:
+    """An absolute path inside the container, without doubled and trailing slashes."""
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if not text.startswith("/") or ".." in parts or _UNFIT.search(text) or len(text) > 1024:
+        raise wrong(
+            number, field, f": {shown(text)} must be an absolute path without `..`, such as {HOME}/data."
+        )
+    return "/" + "/".join(parts)
+
+
+def mount_point(text: str, field: str, number: int) -> str:
+    """A path at which a directory may appear."""
+    target = path(text, field, number)
+    if target.split("/")[1] in SYSTEM:
+        raise wrong(
+            number, field, f": {shown(text)} is inside a directory that the system needs; use {HOME}/data."
+        )
+    taken = next((own for own in (CACHE, JOB_DIR, CODE) if covers(target, own)), None)
+    if taken or target in (ROOT, f"{ROOT}/inputs", f"{ROOT}/outputs"):
+        raise wrong(
+            number,
+            field,
+            f": {shown(text)} would hide {taken or target}, which the platform uses; use {HOME}/data.",
+        )
+    return target
+
+
+def covers(outer: str, inner: str) -> bool:
+    return outer == "/" or inner == outer or inner.startswith(f"{outer}/")
