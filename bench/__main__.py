@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from bench import output, peers, rates, sizes, staging, starts
+from bench import output, peers, rates, search, sizes, staging, starts, vertex
 from bench.floor import Floor, floor
 from bench.service import file_system, job_user, working_directory
 from bench.table import Row, Table
@@ -29,6 +29,8 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "idle": sizes.idle,
     "output": output.output,
     "staging": staging.staging,
+    "search": search.search,
+    "vertex": vertex.vertex,
     "task-spooler": peers.task_spooler,
     "huey": peers.huey,
 }

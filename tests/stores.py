@@ -57,6 +57,18 @@ class S3:
         return [entry["FullPath"] for entry in found]
 
 
+class Xml:
+    """SeaweedFS again, without keys: what obstore says to Google is the XML API, and that is S3's but for who signs."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def backing(self) -> dict[str, str | bool]:
+        """A place of its own for each call."""
+        url = f"gs://{BUCKET}/{uuid.uuid4().hex[:12]}"
+        return {"url": url, "endpoint": f"http://127.0.0.1:{self._port}", "anonymous": True}
+
+
 class Gcs:
     """fake-gcs-server."""
 
@@ -86,19 +98,26 @@ def s3() -> Iterator[S3]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def xml() -> Iterator[Xml]:
+    with _directory() as directory, seaweed(directory, keys=False) as server:
+        yield Xml(server.port)
+
+
 @contextlib.contextmanager
-def seaweed(directory: Path) -> Iterator[S3]:
-    """Keeps its data in the directory."""
+def seaweed(directory: Path, keys: bool = True) -> Iterator[S3]:
+    """Keeps its data in the directory. Without `keys`, it is open to everyone."""
     (directory / "s3.json").write_text(json.dumps(_identities()))
     (directory / "data").mkdir()
     master, volume, filer, port = _free_ports(4)
     words = f"server -dir={directory}/data -ip=127.0.0.1 -ip.bind=127.0.0.1"
     words += f" -master.port={master} -volume.port={volume} -volume.max=60 -master.volumeSizeLimitMB=1024"
-    words += f" -filer -filer.port={filer} -s3 -s3.port={port} -s3.config={directory}/s3.json"
+    words += f" -filer -filer.port={filer} -s3 -s3.port={port}"
+    words += f" -s3.config={directory}/s3.json" if keys else ""
     words += " -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false"
     with _running([str(WEED), *words.split()], directory):
         server = S3(port, filer)
-        _wait_for_s3(server)
+        _wait_for_s3(server, keys)
         yield server
 
 
@@ -121,10 +140,18 @@ class Wire:
     """Passes on what comes, to the byte; but its first connections may go wrong."""
 
     def __init__(
-        self, port: int, refuse: int = 0, cut: int = 0, after: int = 0, upwards: bool = False
+        self,
+        port: int,
+        refuse: int = 0,
+        cut: int = 0,
+        after: int = 0,
+        upwards: bool = False,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
-        """`refuse`: so many are answered by 503. `cut`: so many break `after` some bytes of data."""
+        """`refuse`: so many are answered by 503. `cut`: so many break `after` some bytes of data, and `meanwhile`
+        happens."""
         self._to = port
+        self._meanwhile = meanwhile
         self.refuse, self.cut, self._after, self._upwards = refuse, cut, after, upwards
         self.reached = threading.Event()
         """Some connection has carried `after` bytes."""
@@ -134,6 +161,7 @@ class Wire:
         self._sockets = [socket.create_server(("127.0.0.1", 0))]
         self._threads: list[threading.Thread] = []
         self.port: int = self._sockets[0].getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{self.port}"
         self._start(self._accept)
 
     def close(self) -> None:
@@ -181,6 +209,7 @@ class Wire:
                     self.reached.set()
                     if self.cut > 0:
                         self.cut -= 1
+                        self._meanwhile()
                         break
                 sink.sendall(data)
         _shut(source)
@@ -188,8 +217,15 @@ class Wire:
 
 
 @contextlib.contextmanager
-def wire(port: int, refuse: int = 0, cut: int = 0, after: int = 0, upwards: bool = False) -> Iterator[Wire]:
-    one = Wire(port, refuse, cut, after, upwards)
+def wire(
+    port: int,
+    refuse: int = 0,
+    cut: int = 0,
+    after: int = 0,
+    upwards: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Iterator[Wire]:
+    one = Wire(port, refuse, cut, after, upwards, meanwhile)
     try:
         yield one
     finally:
@@ -256,7 +292,7 @@ def _wait_for_port(port: int) -> None:
     raise AssertionError(f"nobody listens on {port}")
 
 
-def _wait_for_s3(server: S3) -> None:
+def _wait_for_s3(server: S3, keys: bool) -> None:
     """Until it takes an object: its volumes come some time after its port."""
     from obstore.store import S3Store
 
@@ -266,14 +302,28 @@ def _wait_for_s3(server: S3) -> None:
         region="us-east-1",
         access_key_id=ADMIN[0],
         secret_access_key=ADMIN[1],
+        skip_signature=not keys,
         client_options={"allow_http": True},
     )
     deadline = time.monotonic() + 60
     while True:
         try:
+            if not keys:
+                _make_bucket(server)
             store.put("ready", b"")
             return
         except Exception:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+def _make_bucket(server: S3) -> None:
+    """Without keys, nobody may make one by putting something into it."""
+    request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT")
+    try:
+        urllib.request.urlopen(request, timeout=10).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 409:  # it is there
+            raise

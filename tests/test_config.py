@@ -16,6 +16,9 @@ OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
     [
         ('[server]\nport = "x"', "[server] port must be a whole number, not text"),
         ("[server]\nport = 99999", "[server] port must be from 0 to 65535, not 99999"),
+        ("[grpc]\nport = 99999", "[grpc] port must be from 0 to 65535, not 99999"),
+        ('[tls]\ncert = "c.pem"', "[tls] key is missing: a certificate and its key go together"),
+        ('[tls]\nkey = "k.pem"', "[tls] cert is missing: a certificate and its key go together"),
         ("[server]\nhost = true", "[server] host must be text, not true or false"),
         ("server = 3", "[server] must be a table, not a whole number"),
         ("no_auth = 3", "no_auth must be true or false, not a whole number"),
@@ -35,6 +38,13 @@ OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
         ('[datasets.d]\nurls = "x"', "[datasets.…] has no setting urls; did you mean url?"),
         ("[subscriptions.s]\nalgorithm = []", "[subscriptions.…] algorithm must be text, not a list"),
         ('[images]\n"a:1" = 3', "[images] … must be text, not a whole number"),
+        ('[keyring]\n"k" = { files = "/k" }', "[keyring.…] has no setting files; did you mean file?"),
+        ('[keyring]\n"k" = {}', '[keyring."k"] needs one of file and command'),
+        (
+            '[keyring]\n"k" = { file = "/k", command = ["c"] }',
+            '[keyring."k"] needs one of file and command',
+        ),
+        ('[keyring]\n"k" = { file = "k" }', "[keyring.\"k\"] file = 'k' is not an absolute path"),
         ("[limits]\nlog_bytes = 1.5", "[limits] log_bytes must be a whole number, not a number"),
         ("[sever]", "[top level] has no setting sever; did you mean server?"),
     ],

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from types import FrameType
+from typing import Any, cast
 
 import msgspec
 import uvicorn
@@ -29,8 +30,8 @@ from turnout.access import Key, Keys, open_root_key
 from turnout.config import Settings
 from turnout.control import Control
 from turnout.control.sweep import keep_swept
-from turnout.dialects import modelarts, native, tia
-from turnout.doors import gcs
+from turnout.dialects import modelarts, native, tia, vertex
+from turnout.doors import gcs, grpc
 from turnout.engines.local import LocalEngine
 from turnout.engines.local.account import Account, job_user
 from turnout.engines.local.interpreters import ask, host_python
@@ -40,8 +41,22 @@ from turnout.service import Assets, Jobs, Logs, Objects
 from turnout.storage import Backing, Remote, Storage
 from turnout.storage.remote import check as check_backing
 from turnout.store import Store
-from turnout.web import LimitedProtocol, LocalPeersOnly, page, refusal_of
+from turnout.vault import KeyRing
+from turnout.web import (
+    Dashboards,
+    Gate,
+    LimitedProtocol,
+    LocalPeersOnly,
+    Shells,
+    Visits,
+    page,
+    refusal_of,
+    tls,
+)
 from turnout.web import routes as status_routes
+
+_LARGEST_MESSAGE = 256 << 10
+"""What a browser may send in one piece through a WebSocket."""
 
 
 def serve(settings: Settings) -> None:
@@ -52,7 +67,12 @@ def serve(settings: Settings) -> None:
     with contextlib.ExitStack() as opened:
         listeners = [opened.enter_context(listen(settings.server.host, settings.server.port))]
         if settings.storage.s3.port:
-            listeners.append(opened.enter_context(listen(settings.server.host, settings.storage.s3.port)))
+            s3 = listen(settings.server.host, settings.storage.s3.port, "[storage.s3] port")
+            listeners.append(opened.enter_context(s3))
+        if settings.grpc.port:
+            # Its own process takes the port; that somebody else has it is told at once.
+            with listen(settings.server.host, settings.grpc.port, "[grpc] port"):
+                pass
         paths = prepare_data(settings)
         with lock(paths):
             keys = Keys(open_root_key(paths.root_key, settings.root_key))
@@ -60,13 +80,14 @@ def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, paths: Paths, keys: Keys, listeners: list[socket.socket]) -> None:
-    async with house(settings, paths, keys) as (app, leave):
+    port = listeners[0].getsockname()[1]
+    async with house(settings, paths, keys) as (app, leave), _grpc(settings, port):
         # What is there by now stays for good; young garbage is what a request leaves behind, mostly without cycles.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
-        sys.stdout.write(_welcome(settings, keys.root, listeners[0].getsockname()[1], paths))
+        sys.stdout.write(_welcome(settings, keys.root, port, paths))
         sys.stdout.flush()
-        await _Server(_uvicorn(app), leave).serve(listeners)
+        await _Server(_uvicorn(app, settings), leave).serve(listeners)
 
 
 @contextlib.asynccontextmanager
@@ -75,24 +96,31 @@ async def house(
 ) -> AsyncGenerator[tuple[ASGIApp, Callable[[], None]]]:
     """All rooms, open: the application, and what lets go of everyone who waits."""
     clusters = {name: cluster.engine for name, cluster in settings.all_clusters().items()}
-    store = Store.open(settings.store.url, paths.database)
+    ring = await asyncio.to_thread(_open_ring, settings)
+    store = Store.open(settings.store.url, paths.database, ring)
     await keys.open(store)
     user = await asyncio.to_thread(job_user, settings.engines.local.user)
     owner = (user.uid, user.gid) if os.geteuid() == 0 else None
     storage = Storage(
-        paths.buckets, settings.host_paths(), paths.data, owner, user.blocked, _remote(settings)
+        paths.buckets, settings.host_paths(), paths.data, owner, user.blocked, _remote(settings), ring
     )
-    engines = {"local": LocalEngine(paths, settings, storage)}
+    engines = {"local": LocalEngine(paths, settings, storage, ring)}
     control = Control(store, engines, clusters)
+    storage.embedded.mounted = control.mounted
     jobs = Jobs(store, control, clusters)
     logs = Logs(jobs)
+    gate = Gate(keys, settings.no_auth)
+    dashboards = Dashboards(jobs, gate, settings.server.host, settings.tls_files)
+    visits = Visits(jobs, gate, dashboards)
     front = tia.endpoint(jobs, logs, keys, settings, storage, time.monotonic(), settings.no_auth, page)
     objects = Objects(storage)
     rooms = modelarts.House(jobs, logs, Assets(store), keys, settings, storage, time.time_ns, objects)
     huawei = modelarts.Endpoint(rooms)
+    google = vertex.Endpoint(vertex.House(jobs, logs, keys, settings, storage, time.time_ns, visits.uris))
     rest = Starlette(
         routes=[
-            *native.routes(jobs, logs, objects, keys, settings),
+            *native.routes(jobs, logs, objects, keys, settings, visits.uris),
+            *Shells(jobs, gate).routes(),
             modelarts.link_route(rooms),
             *status_routes(jobs),
             *gcs.routes(storage.embedded, keys, settings, refusal_of),
@@ -100,9 +128,16 @@ async def house(
     )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        # These two catch everything themselves: nothing that Starlette puts around a call is of use to them.
+        # The clouds' catch everything themselves: nothing that Starlette puts around a call is of use to them.
         path: str = scope["path"]
-        await (front if path == "/" else huawei if modelarts.owns(path) else rest)(scope, receive, send)
+        if scope["type"] == "websocket":
+            await rest(scope, receive, send)
+        elif path == "/":
+            await front(scope, receive, send)
+        elif vertex.owns(path):
+            await google(scope, receive, send)
+        else:
+            await (huawei if modelarts.owns(path) else rest)(scope, receive, send)
 
     whole = _with_s3(app, storage, keys, settings) if settings.storage.s3.port else app
     await asyncio.to_thread(storage.embedded.sweep)
@@ -114,10 +149,25 @@ async def house(
         yield LocalPeersOnly(whole) if settings.no_auth else whole, control.hub.close
     finally:
         sweeping.cancel()
+        await dashboards.close()
         await control.close()
         for engine in engines.values():
             await engine.close()
         await store.close()
+        ring.close()
+
+
+def _open_ring(settings: Settings) -> KeyRing:
+    """A key that cannot be had is the trouble of those who name it, and nobody else's."""
+    keys = settings.keyring.items()
+    ring = KeyRing(
+        {name: key.file for name, key in keys if key.file},
+        {name: key.command for name, key in keys if key.command},
+    )
+    ring.open()
+    for why in ring.check().values():
+        logging.getLogger(__name__).warning(why)
+    return ring
 
 
 def _with_s3(app: ASGIApp, storage: Storage, keys: Keys, settings: Settings) -> ASGIApp:
@@ -156,11 +206,27 @@ def _backing(one: config.Backing, url: str) -> Backing:
     return Backing(**fields | {"url": one.url or url})
 
 
-def _uvicorn(app: ASGIApp) -> uvicorn.Config:
+def _grpc(settings: Settings, port: int) -> contextlib.AbstractAsyncContextManager[None]:
+    """The process that speaks gRPC, for those who want it."""
+    if not settings.grpc.port:
+        return contextlib.nullcontext()
+    pair = tls.read(*settings.tls_files) if settings.tls_files else tls.Pair("", "")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.server.host, settings.server.host)
+    rest = _endpoint(settings, host, port)
+    return grpc.beside(
+        grpc.Orders(settings.server.host, settings.grpc.port, rest, *pair, no_auth=settings.no_auth)
+    )
+
+
+def _uvicorn(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    cert, key = settings.tls_files or (None, None)
     return uvicorn.Config(
         app,
         http=LimitedProtocol,
-        ws="none",
+        ws=cast(type[asyncio.Protocol], _websockets),
+        ws_max_size=_LARGEST_MESSAGE,
+        ws_per_message_deflate=False,
+        ws_ping_timeout=60,
         lifespan="off",
         access_log=False,
         log_level="warning",
@@ -168,7 +234,16 @@ def _uvicorn(app: ASGIApp) -> uvicorn.Config:
         date_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=1,
+        ssl_certfile=cert,
+        ssl_keyfile=key,
     )
+
+
+def _websockets(**details: Any) -> asyncio.Protocol:
+    """Imported by the first who opens a shell."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    return WebSocketsSansIOProtocol(**details)
 
 
 class _Server(uvicorn.Server):
@@ -203,6 +278,10 @@ def check(settings: Settings) -> None:
         )
     for name in settings.runtimes:
         _check_runtime(settings, name, account)
+    if settings.tls_files:
+        tls.read(*settings.tls_files)
+    if settings.grpc.port:
+        grpc.check()
     if not data.exists():
         host_python(account)
 
@@ -278,7 +357,7 @@ def lock(paths: Paths) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def listen(host: str, port: int) -> Generator[socket.socket]:
+def listen(host: str, port: int, setting: str = "--port") -> Generator[socket.socket]:
     """The socket, bound before anything is started, so that a port that is taken is told at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -287,11 +366,13 @@ def listen(host: str, port: int) -> Generator[socket.socket]:
             listener.bind((host, port))
             listener.listen(2048)
         except OSError as error:
-            raise Misconfigured(f"cannot listen on {host}:{port}: {_obstacle(error, host)}") from None
+            raise Misconfigured(
+                f"cannot listen on {host}:{port}: {_obstacle(error, host, setting)}"
+            ) from None
         yield listener
 
 
-def _obstacle(error: OSError, host: str) -> str:
+def _obstacle(error: OSError, host: str, setting: str) -> str:
     """Why it cannot be listened there, and what would help."""
     if isinstance(error, socket.gaierror):
         return f"{host} is not known; give --host an address of this machine, such as 127.0.0.1"
@@ -299,11 +380,11 @@ def _obstacle(error: OSError, host: str) -> str:
         case errno.EADDRNOTAVAIL:
             return f"{host} is not an address of this machine; give --host one that is, such as 127.0.0.1"
         case errno.EADDRINUSE:
-            return "the port is taken, perhaps by a turnout serve that runs; give --port another number"
+            return f"the port is taken, perhaps by a turnout serve that runs; give {setting} another number"
         case errno.EACCES:
-            return "ports below 1024 are root's; give --port another number"
+            return f"ports below 1024 are root's; give {setting} another number"
         case _:
-            return f"{error.strerror}; give --host or --port another value"
+            return f"{error.strerror}; give --host or {setting} another value"
 
 
 def _private(path: str, flags: int) -> int:
@@ -311,19 +392,28 @@ def _private(path: str, flags: int) -> int:
 
 
 def _welcome(settings: Settings, root: Key, port: int, paths: Paths) -> str:
-    host = f"[{settings.server.host}]" if ":" in settings.server.host else settings.server.host
-    endpoint = f"http://{host}:{port}"
+    host = settings.server.host
+    endpoint = _endpoint(settings, host, port)
     key = "not needed (--no-auth)" if settings.no_auth else f"{root.id}:{root.secret}"
     variable = "" if settings.no_auth else f" TURNOUT_KEY={key}"
-    s3 = f"\n  S3         http://{host}:{settings.storage.s3.port}" if settings.storage.s3.port else ""
+    doors = ""
+    if settings.storage.s3.port:
+        doors += f"\n  S3         {_endpoint(settings, host, settings.storage.s3.port)}"
+    if settings.grpc.port:
+        doors += f"\n  gRPC       {_endpoint(settings, host, settings.grpc.port).partition('//')[2]}"
     tictl = Path(sys.argv[0]).with_name("tictl")
     return f"""\
 Turnout {__version__} listens on {endpoint}
   root key   {key}
-  data       {paths.data}{s3}
+  data       {paths.data}{doors}
 
 Submit a first job, from another terminal:
   export TURNOUT_ENDPOINT={endpoint}{variable}
   {tictl} job create hello --command "echo hello, world" --wait
   {tictl} logs hello
 """
+
+
+def _endpoint(settings: Settings, host: str, port: int) -> str:
+    scheme = "https" if settings.tls_files else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -20,6 +20,7 @@ from turnout.errors import Misconfigured
 
 Table = dict[str, Any]
 
+_LONGEST_KEY_NAME = 1024
 SHARED_CLUSTERS = ("ap-beijing", "ap-shanghai", "ap-guangzhou", "ap-chengdu")
 
 
@@ -28,6 +29,19 @@ class Server(msgspec.Struct, forbid_unknown_fields=True):
     port: int = 8470
     data: str = ""
     """Default: /var/lib/turnout for root, else ~/.local/share/turnout."""
+
+
+class Tls(msgspec.Struct, forbid_unknown_fields=True):
+    """For every port; both or none."""
+
+    cert: str = ""
+    """A PEM file: the certificate, then those that lead to its authority."""
+    key: str = ""
+
+
+class GrpcDoor(msgspec.Struct, forbid_unknown_fields=True):
+    port: int = 0
+    """Where Vertex speaks gRPC; 0: nowhere."""
 
 
 class StoreSettings(msgspec.Struct, forbid_unknown_fields=True):
@@ -132,6 +146,14 @@ class Subscription(msgspec.Struct, forbid_unknown_fields=True):
     """Version id -> file."""
 
 
+class RingKey(msgspec.Struct, forbid_unknown_fields=True):
+    """A key of 32 bytes, or of 64 hexadecimal digits."""
+
+    file: str = ""
+    command: list[str] = []
+    """Prints it. It is asked again every minute."""
+
+
 class Limits(msgspec.Struct, forbid_unknown_fields=True):
     log_bytes: int = 1 << 30
     log_days: float = 30
@@ -152,6 +174,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     server: Server = msgspec.field(default_factory=Server)
+    tls: Tls = msgspec.field(default_factory=Tls)
+    grpc: GrpcDoor = msgspec.field(default_factory=GrpcDoor)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     engines: Engines = msgspec.field(default_factory=Engines)
     clusters: dict[str, Cluster] = {}
@@ -162,6 +186,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     datasets: dict[str, Dataset] = {}
     subscriptions: dict[str, Subscription] = {}
     storage: Storage = msgspec.field(default_factory=Storage)
+    keyring: dict[str, RingKey] = {}
+    """`projects/…/cryptoKeys/…` -> where the key comes from."""
     limits: Limits = msgspec.field(default_factory=Limits)
     no_auth: bool = False
     root_key: str = ""
@@ -175,6 +201,12 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
             return Path("/var/lib/turnout")
         base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
         return Path(base).expanduser().absolute() / "turnout"
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Certificate and key."""
+        tls = self.tls
+        return (Path(tls.cert).expanduser(), Path(tls.key).expanduser()) if tls.cert else None
 
     @property
     def loopback(self) -> bool:
@@ -330,6 +362,8 @@ def _nearest(name: str, table: str) -> str:
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Settings,
     "server": Server,
+    "tls": Tls,
+    "grpc": GrpcDoor,
     "store": StoreSettings,
     "engines": Engines,
     "engines.local": LocalEngine,
@@ -343,6 +377,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "storage.schemes[...]": Backing,
     "storage.s3": S3Door,
     "storage.gcs": GcsDoor,
+    "keyring[...]": RingKey,
     "limits": Limits,
 }
 _KINDS = {
@@ -389,6 +424,11 @@ def _kind(names: str) -> str:
 def _check(settings: Settings) -> None:
     if not 0 <= settings.server.port <= 65535:
         raise Misconfigured(f"[server] port must be from 0 to 65535, not {settings.server.port}")
+    if not 0 <= settings.grpc.port <= 65535:
+        raise Misconfigured(f"[grpc] port must be from 0 to 65535, not {settings.grpc.port}")
+    if bool(settings.tls.cert) != bool(settings.tls.key):
+        missing = "key" if settings.tls.cert else "cert"
+        raise Misconfigured(f"[tls] {missing} is missing: a certificate and its key go together")
     if settings.no_auth and not settings.loopback:
         raise Misconfigured(
             f"--no-auth works on loopback only, not on {settings.server.host}: leave it out, or use --host 127.0.0.1"
@@ -415,6 +455,18 @@ def _check(settings: Settings) -> None:
     for scheme in settings.storage.schemes:
         if scheme not in ("cos", "obs", "gs", "s3"):
             raise Misconfigured(f"[storage.schemes.{scheme}] is not known; there are cos, obs, gs and s3")
+    _check_keyring(settings.keyring)
     for path in settings.storage.host_paths or []:
         if not path.startswith("/"):
             raise Misconfigured(f"[storage] host_paths: {path!r} is not an absolute path")
+
+
+def _check_keyring(keyring: dict[str, RingKey]) -> None:
+    for name, key in keyring.items():
+        table = f'[keyring."{name}"]'
+        if len(name.encode()) > _LONGEST_KEY_NAME:
+            raise Misconfigured(f"{table}: a key's name has at most {_LONGEST_KEY_NAME} bytes")
+        if bool(key.file) == bool(key.command):
+            raise Misconfigured(f"{table} needs one of file and command")
+        if key.file and not key.file.startswith("/"):
+            raise Misconfigured(f"{table} file = {key.file!r} is not an absolute path")

@@ -1,6 +1,7 @@
 """`turnout cp`, `ls` and `rm` against a real service, as somebody types them."""
 
 import base64
+import fcntl
 import http.client
 import json
 import os
@@ -14,8 +15,8 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from tests.cli.cutting import cutting
 from tests.running import KEY
+from tests.stores import wire
 from turnout.access import make_token
 
 
@@ -250,18 +251,18 @@ def test_from_and_to_a_pipe(service, bucket, request):
 def test_a_download_goes_on_after_broken_connections(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(12 << 20))
     run("cp", "large", "gs://@/large")
-    with cutting(service.port, after=3 << 20, times=3) as wire:
-        assert run("cp", "gs://@/large", "back", f"--endpoint={wire.endpoint}") == (0, "", "")
-        assert wire.times == 0
+    with wire(service.port, cut=3, after=3 << 20) as bad:
+        assert run("cp", "gs://@/large", "back", f"--endpoint={bad.endpoint}") == (0, "", "")
+        assert bad.cut == 0
     assert (here / "back").read_bytes() == (here / "large").read_bytes()
     assert sorted(path.name for path in here.iterdir()) == ["back", "large"]
 
 
 def test_an_upload_begins_again_after_a_broken_connection(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(8 << 20))
-    with cutting(service.port, after=5 << 20, times=1, up=True) as wire:
-        assert run("cp", "large", "gs://@/large", f"--endpoint={wire.endpoint}") == (0, "", "")
-        assert wire.times == 0
+    with wire(service.port, cut=1, after=5 << 20, upwards=True) as bad:
+        assert run("cp", "large", "gs://@/large", f"--endpoint={bad.endpoint}") == (0, "", "")
+        assert bad.cut == 0
     assert (bucket / "large").read_bytes() == (here / "large").read_bytes()
 
 
@@ -269,11 +270,34 @@ def test_what_a_job_replaced_meanwhile_is_fetched_anew(run, service, bucket, her
     (here / "large").write_bytes(b"1" * (8 << 20))
     run("cp", "large", "gs://@/large")
     (here / "other").write_bytes(b"2" * (4 << 20))
-    with cutting(
-        service.port, 3 << 20, 1, meanwhile=lambda: os.replace(here / "other", bucket / "large")
-    ) as wire:
-        assert run("cp", "gs://@/large", "back", f"--endpoint={wire.endpoint}") == (0, "", "")
+
+    def replace() -> None:
+        os.replace(here / "other", bucket / "large")
+
+    with wire(service.port, cut=1, after=3 << 20, meanwhile=replace) as bad:
+        assert run("cp", "gs://@/large", "back", f"--endpoint={bad.endpoint}") == (0, "", "")
     assert (here / "back").read_bytes() == b"2" * (4 << 20)
+
+
+def test_what_a_killed_download_left_goes_with_the_next(run, service, bucket, here):
+    (here / "large").write_bytes(os.urandom(8 << 20))
+    run("cp", "large", "gs://@/large")
+    with wire(service.port, after=1 << 20) as slow:
+        killed = command(service, "cp", f"gs://{bucket.name}/large", "back", f"--endpoint={slow.endpoint}")
+        assert slow.reached.wait(30)
+        slow.held.clear()
+        killed.kill()
+        killed.wait()
+    [left] = here.glob(".turnout-*.part")
+    assert run("cp", "gs://@/large", "fresh").code == 0
+    assert left.exists(), "it might be another's that has just begun"
+    os.utime(left, (time.time() - 3600, time.time() - 3600))
+    with left.open("rb") as another:
+        fcntl.flock(another, fcntl.LOCK_EX)
+        assert run("cp", "gs://@/large", "locked").code == 0
+        assert left.exists(), "another is at it"
+    assert run("cp", "gs://@/large", "back").code == 0
+    assert sorted(path.name for path in here.iterdir()) == ["back", "fresh", "large", "locked"]
 
 
 def test_what_is_spoilt_on_its_way_is_not_kept(service, bucket, here):

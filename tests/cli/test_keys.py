@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.request
 
 import pytest
 
@@ -75,3 +76,48 @@ def test_keys_outlive_the_service(run_turnout, run_tictl, monkeypatch):
         service.start()
         monkeypatch.setenv("TURNOUT_KEY", f"{key['id']}:{key['secret']}")
         assert json.loads(run_tictl("user", "--output=json").out)["key"] == key["id"]
+
+
+def test_a_service_accounts_file(run_turnout, tmp_path):
+    file = tmp_path / "account.json"
+    made = run_turnout("keys", "create", "--project=vision", "--google", f"--out={file}")
+    assert made.out.endswith(f"export GOOGLE_APPLICATION_CREDENTIALS={file}\n")
+    assert file.stat().st_mode & 0o777 == 0o600
+    account = json.loads(file.read_text())
+    key_id = account["client_email"].partition("@")[0]
+    assert (account["type"], account["project_id"]) == ("service_account", "vision")
+    assert account["private_key"].startswith("-----BEGIN PRIVATE KEY-----\n")
+    listed = {key["id"]: key for key in json.loads(run_turnout("keys", "list", "--output=json").out)}
+    assert listed[key_id]["account"]["client_email"] == account["client_email"]
+    assert json.loads(run_turnout("keys", "create", "--project=vision", "--google").out)["private_key"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--google", "--out=/"], "/ is there already"),
+        (["--google", "--out=/nonexistent/x"], "/nonexistent is not a directory"),
+        (["--out=x"], "--out goes with --google"),
+    ],
+)
+def test_files_that_cannot_be_written(run_turnout, words, complaint):
+    before = run_turnout("keys", "list").out
+    outcome = run_turnout("keys", "create", "--project=vision", *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert complaint in outcome.err
+    assert run_turnout("keys", "list").out == before
+
+
+def test_a_token(run_turnout, service: Service, monkeypatch):
+    token = run_turnout("token").out.strip()
+    request = urllib.request.Request(
+        f"{service.endpoint}/v1/projects/vision/locations/us-central1/customJobs",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert json.load(answer) == {}
+    assert "--seconds: 3601 is not from 1 to 3600" in run_turnout("token", "--seconds=3601").err
+    monkeypatch.delenv("TURNOUT_KEY")
+    refused = run_turnout("token", "--endpoint=http://elsewhere:1")
+    assert (refused.code, refused.out) == (1, "")
+    assert "set TURNOUT_KEY, or run `turnout login`" in refused.err

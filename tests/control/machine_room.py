@@ -55,7 +55,7 @@ def gang(
         roles.append(Role("worker", PROGRAM, workers, needs))
     if ps:
         roles.append(Role("ps", PROGRAM, ps, needs, when_lead_succeeds=WhenLeadSucceeds.END))
-    return Spec(tuple(roles), policy=Policy(**policy))  # type: ignore[arg-type]
+    return Spec(tuple(roles), policy=Policy(**{"priority": 0} | policy))  # type: ignore[arg-type]
 
 
 def ready(cpu: float = 4, gpus: int = 0) -> "Room":
@@ -116,13 +116,20 @@ class Room:
     def start(self, job: Job, *replicas: ReplicaName) -> Turn:
         """The engine reports that these, or all, have started."""
         names = replicas or tuple(self.machine.jobs[job.id].replicas)
-        return self.step(
-            *(Told("local", Started(job.current, name, self.now, 100, "127.0.0.9")) for name in names)
-        )
+        started = [
+            Started(job.current, name, self.now, 100, "127.0.0.9", self.restarts(job, name)) for name in names
+        ]
+        return self.step(*(Told("local", report) for report in started))
 
     def end(self, job: Job, name: ReplicaName = MASTER, code: int | None = 0, **more: object) -> Turn:
         cause = more.pop("cause", Cause.EXIT)
+        more.setdefault("restarts", self.restarts(job, name))
         return self.step(Told("local", Ended(job.current, name, self.now, cause, code, **more)))  # type: ignore[arg-type]
+
+    def restarts(self, job: Job, name: ReplicaName) -> int:
+        live = self.machine.jobs.get(job.id)
+        replica = live and live.replicas.get(name)
+        return replica.restarts if replica else 0
 
     def stop(self, job: Job) -> Turn:
         return self.step(Stop(job.id, "alice"))

@@ -62,6 +62,9 @@ class Puppet:
     async def start(self, launch: Launch) -> None:
         self._ask("start", launch.attempt)
 
+    async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
+        self._ask(f"restart {restarts}", launch.attempt)
+
     async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
         self._ask("stop", attempt)
 

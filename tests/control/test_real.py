@@ -62,7 +62,7 @@ class Place:
         env = {"SHARED": str(self.shared), "NAME": name}
         program = Program(("sh", "-c", COUNT + script))
         role = Role("master", program, resources=Resources(gpus=1), env=env, leads=True)
-        spec = Spec((role,), policy=Policy(grace=5, **policy))  # type: ignore[arg-type]
+        spec = Spec((role,), policy=Policy(**{"grace": 5, "priority": 0} | policy))  # type: ignore[arg-type]
         return NewJob("p", "tia", "tia:here", name, name, "here", spec, b"{}")
 
     def starts(self, name: str) -> int:

@@ -88,7 +88,7 @@ class TestStartingOver:
         turn = room.end(job, code=None, cause=Cause.STOPPED)
         ended = room.now - SECOND
         assert turn.batch.past == [
-            Past(job.id, 1, begun, ended, Reason.KILLED, "worker-0 was killed by SIGKILL", "worker-0")
+            Past(job.id, 1, begun, ended, Reason.KILLED, "worker-0 was killed by SIGKILL", "worker-0", 137)
         ]
         assert events(turn, EventKind.RETRIED) == [
             "attempt 1 ended: worker-0 was killed by SIGKILL; attempt 2 follows (retry 1 of 2)"

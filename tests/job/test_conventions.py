@@ -1,5 +1,7 @@
 """What one cloud tells besides what all do."""
 
+import re
+
 from turnout.job import Attempt, Gang, Launch, Peer, Program, ReplicaName, Role, Spec, host_name, to_uuid
 from turnout.job.conventions import convention
 
@@ -52,3 +54,15 @@ def test_modelarts_roles_of_any_name():
     names = [peer.host for peer in gang]
     assert len(set(names)) == 4
     assert all(len(name) <= 63 and name == name.lower() for name in names)
+
+
+def test_vertex_hosts():
+    launch, gang = gang_of(
+        Role("workerpool0", COMMAND, leads=True), Role("workerpool1", COMMAND, 2), dialect="vertex"
+    )
+    first, _, last = [peer.host for peer in gang]
+    assert re.fullmatch("cmle-training-workerpool0-[0-9a-f]{10}-0", first)
+    assert last == first.replace("workerpool0", "workerpool1").removesuffix("0") + "1"
+    own = convention("vertex")
+    assert (own.by_name, own.ranks_one) == (True, False)
+    assert own.variables(launch, gang, 1) == {"NCCL_SOCKET_IFNAME": "lo"}

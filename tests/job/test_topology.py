@@ -2,6 +2,8 @@
 
 import json
 
+from msgspec.structs import replace
+
 from turnout.job import Attempt, Gang, Launch, Peer, Program, ReplicaName, Role, Spec
 from turnout.job.topology import maps, tasks, variables
 
@@ -58,3 +60,37 @@ def test_one_alone_is_a_gang_too():
     told = everything(launch, gang, 0)
     assert json.loads(told["TF_CONFIG"])["cluster"] == {"chief": ["127.64.0.1:10000"]}
     assert (told["RANK"], told["WORLD_SIZE"]) == ("0", "1")
+
+
+def vertex_pools(**spec: str) -> tuple[Launch, Gang]:
+    types = ("chief", "worker", "ps", "evaluator")
+    roles = [
+        Role(f"workerpool{number}", COMMAND, leads=number == 0, task_type=kind)
+        for number, kind in enumerate(types)
+    ]
+    launch, gang = gang_of(*roles)
+    return replace(launch, spec=replace(launch.spec, **spec)), gang
+
+
+def test_an_evaluator_is_no_part_of_tensorflows_cluster():
+    launch, gang = vertex_pools()
+    told = everything(launch, gang, 3)
+    config, spec = json.loads(told["TF_CONFIG"]), json.loads(told["CLUSTER_SPEC"])
+    assert (list(config["cluster"]), config["task"]["type"]) == (["chief", "worker", "ps"], "evaluator")
+    assert (list(spec["cluster"])[-1], spec["task"]["type"]) == ("workerpool3", "workerpool3")
+    assert told["WORLD_SIZE"] == "4"
+
+
+def test_the_maps_show_the_job_where_it_wants_that():
+    launch, gang = vertex_pools(told='{"workerPoolSpecs":[{}]}')
+    for name in ("TF_CONFIG", "CLUSTER_SPEC"):
+        told = json.loads(everything(launch, gang, 1)[name])
+        assert told["job"] == {"workerPoolSpecs": [{}]}
+        assert list(told) == ["cluster", "job", "task", "environment"]
+
+
+def test_hosts_by_name():
+    launch, gang = vertex_pools()
+    cluster = json.loads(maps(launch, gang, named=True)["CLUSTER_SPEC"][:-1] + "}")["cluster"]
+    assert cluster["workerpool0"] == [f"{gang[0].host}:10000"]
+    assert variables(gang, 1, named=True)["MASTER_ADDR"] == gang[0].host

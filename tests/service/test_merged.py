@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from turnout.job import Mark
@@ -131,6 +131,7 @@ pieces = st.binary(max_size=6).map(lambda raw: raw.translate(bytes(b"ab\n"[i % 3
     count=st.integers(0, 40),
     descending=st.booleans(),
 )
+@example(logs=[[(b"", b"a\n"), (b"\naa", b"")]], ended=None, most=2, first=None, count=0, descending=False)
 def test_all_ways_of_reading_agree(
     logs: list[list[tuple[bytes, bytes]]],
     ended: int | None,

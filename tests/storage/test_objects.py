@@ -311,6 +311,22 @@ def test_a_directory_that_a_job_has_mounted_stays_when_its_last_object_goes(plac
     assert place.keys() == ["out/"]
 
 
+def test_what_a_job_has_mounted_now_cannot_be_removed_by_name_either(place: Place):
+    mounted = {"cos://b/out/", "obs://other", "file:///b/out"}
+    place.objects.mounted = lambda: mounted
+    for key in ("out/", "aside/"):
+        place.put(key, b"")
+        place.objects.delete("b", key, "p")
+    assert place.keys() == ["out/"]
+    place.objects.make_bucket("other", "p")
+    with pytest.raises(WrongState, match="mounted by a job"):
+        place.objects.remove_bucket("other", "p")
+    mounted.clear()
+    place.objects.delete("b", "out/", "p")
+    place.objects.remove_bucket("other", "p")
+    assert place.keys() == []
+
+
 def test_what_is_made_belongs_to_the_jobs_user(place: Place):
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tests.store.samples import creation, job
 from turnout.errors import Misconfigured
-from turnout.job import Asset, Event, Job, Past, Replica
+from turnout.job import Asset, Attempt, Event, Job, Past, Reason, Replica, ReplicaState
 from turnout.store import Store, StoredKey, migrate, schema
 from turnout.store.statements import KEY, SAMPLE
 
@@ -72,7 +72,7 @@ def test_the_text_for_new_databases_is_what_the_tables_say():
 def test_tables_have_the_fields_of_the_records():
     """The statements are made from these."""
     assert tuple(schema.jobs.columns.keys()) == Job.__struct_fields__
-    assert tuple(schema.replicas.columns.keys()) == (*Replica.__struct_fields__, "rank")
+    assert set(schema.replicas.columns.keys()) == {*Replica.__struct_fields__, "rank"}
     assert tuple(schema.events.columns.keys()) == ("number", *Event.__struct_fields__)
     assert tuple(schema.past.columns.keys()) == Past.__struct_fields__
     assert tuple(schema.samples.columns.keys()) == SAMPLE
@@ -116,7 +116,7 @@ async def test_migrations_and_new_databases_are_alike_to_the_letter(
     assert made_by(database) == made_by(other)
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
 async def test_a_database_of_every_release_can_be_opened(database: Database, revision: str):
     database.upgrade(revision)
     store = database.open()
@@ -125,6 +125,19 @@ async def test_a_database_of_every_release_can_be_opened(database: Database, rev
     assert await store.job(one.id) == one
     await store.close()
     assert differences(database) == []
+
+
+async def test_what_was_there_is_there_with_the_new_columns(database: Database):
+    database.upgrade("0002")
+    database.run(
+        "INSERT INTO replicas VALUES (7, 1, 'worker', 2, 11, 'n', 'a', 5, '', 1, 2, NULL, 9, 'm', 0)"
+    )
+    database.run("INSERT INTO past VALUES (7, 1, 1, 2, 3, 'm', 'worker-2')")
+    store = database.open()
+    lost = Replica(7, 1, "worker", 2, ReplicaState.FAILED, "n", "a", 5, "", 1, 2, None, 9, "m", restarts=0)
+    assert await store.gang(Attempt(7, 1)) == [lost]
+    assert await store.past(7) == [Past(7, 1, 1, 2, Reason.KILLED, "m", "worker-2", code=None)]
+    await store.close()
 
 
 async def test_a_database_of_a_newer_turnout_is_left_alone(database: Database):

@@ -1,6 +1,8 @@
 """Query → SQL, against the same tree read by Python."""
 
+import fnmatch
 import operator
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ HOLDS: dict[str, Callable[[Anything, Anything], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "contains": operator.contains,
+    "like": lambda value, pattern: fnmatch.fnmatchcase(value, re.sub(r"([\[?])", r"[\1]", pattern)),
 }
 
 
@@ -137,8 +140,12 @@ labels = (
     | st.builds(Label, keys, st.sampled_from(["=", "!="]), st.none())
 )
 
+patterns = st.lists(texts, min_size=1, max_size=4).map("*".join)
 leaves = (
     labels
+    | st.builds(Label, keys, st.just("like"), patterns)
+    | compares(TEXT_FIELDS, patterns, ["like"])
+    | st.builds(Compare, st.just("state"), st.just("like"), patterns)
     | compares(TEXT_FIELDS, texts, [*orders, "contains"])
     | compares(NUMBER_FIELDS, numbers, orders)
     | compares(["state"], st.sampled_from(State) | texts, [*orders, "contains"])
@@ -183,6 +190,12 @@ def database(
 @example(query=Compare("name", "contains", "_"))
 @example(query=Compare("name", "contains", "\\"))
 @example(query=Compare("name", "contains", "a\0"))
+@example(query=Compare("name", "like", "*"))
+@example(query=Compare("name", "like", "a*%"))
+@example(query=Compare("name", "like", "*_*"))
+@example(query=Compare("name", "like", "*\\*"))
+@example(query=Compare("name", "like", "*[*"))
+@example(query=Compare("name", "like", "?**"))
 @example(query=Compare("name", "<", "a\0b"))
 @example(query=Compare("name", ">=", "a\udfff"))
 @example(query=Not(Compare("started", "<", 3)))

@@ -44,6 +44,19 @@ def test_where_there_is_none_it_is_empty(ring: KeyRing, path: str):
     assert (log.size(), log.read(0, 10), log.hole()) == (0, b"", None)
 
 
+def test_it_goes_on_where_another_writer_was_killed(ring: KeyRing, path: str):
+    key, log = ring.new(NAME), SealedFrames(path, ring)
+    first = Frames(path, key, MIB)
+    first.put(b"first\n")
+    with open(path + SEALED, "ab") as file:
+        file.write(b"a frame that does not count")
+    again = Frames(path, key, MIB)
+    assert again.size == len(b"first\n")
+    again.put(b"second\n")
+    again.put(b"third\n")
+    assert log.read(0, 100) == b"first\nsecond\nthird\n"
+
+
 def test_beyond_its_limit_it_gives_up_its_middle(ring: KeyRing, path: str):
     frames, log = Frames(path, ring.new(NAME), 4 * MIB), SealedFrames(path, ring)
     whole = b"".join(b"%09d\n" % number for number in range(800_000))

@@ -1,12 +1,15 @@
 """Who may do what: keys and the tokens made from them."""
 
+from turnout.access.bearer import Bearer, check_bearer
 from turnout.access.keys import Key, Keys, may_use, open_root_key
 from turnout.access.sessions import check_session_token, make_session_token
 from turnout.access.tokens import check_token, make_token
 
 __all__ = [
+    "Bearer",
     "Key",
     "Keys",
+    "check_bearer",
     "check_session_token",
     "check_token",
     "make_session_token",

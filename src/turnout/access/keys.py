@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnout.errors import Denied, Invalid, Misconfigured
+from turnout.job import Asset
 from turnout.store import Store, StoredKey
 
 DEFAULT_PROJECT = "default"
 LONGEST_LABEL = 200
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROJECT_RULE = "it has 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
+_ACCOUNT = "service account"
+"""The kind of asset that a public key is kept as."""
+_ALL = (1 << 31) - 1
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -27,6 +31,8 @@ class Key(NamedTuple):
     label: str = ""
     """What its maker wrote on it, for people."""
     created: int = 0
+    public: bytes = b""
+    """The public half of its service account's key, if it has one."""
 
     def __repr__(self) -> str:
         return f"Key({self.id!r}, project={self.project!r})"
@@ -43,7 +49,15 @@ class Keys:
     async def open(self, store: Store) -> None:
         """Take up what the store holds, and keep there what is made from now on."""
         self._store = store
-        stored = [Key(one.id, one.secret, one.project, False, *one[3:]) for one in await store.keys.all()]
+        kept = await store.keys.all()
+        public: dict[str, bytes] = {}
+        for project in {one.project for one in kept}:
+            accounts = await store.assets.find(project, _ACCOUNT, None, "", limit=_ALL)
+            public |= {account.id: account.document for account in accounts}
+        stored = [
+            Key(one.id, one.secret, one.project, False, *one[3:], public=public.get(one.id, b""))
+            for one in kept
+        ]
         # Last, so that a root key from the settings is root whatever the store says.
         self._keys = {key.id: key for key in (*stored, self.root)}
 
@@ -54,15 +68,20 @@ class Keys:
         """Root first, then the oldest."""
         return [self.root, *(key for key in self._keys.values() if not key.root)]
 
-    async def create(self, project: str, label: str = "") -> Key:
-        """On disk when it returns. Raises Invalid."""
+    async def create(self, project: str, label: str = "", public: bytes = b"") -> Key:
+        """On disk when it returns. `public` is the half that is kept of a service account's key. Raises Invalid."""
         if not _PROJECT.fullmatch(project):
             raise Invalid(f"{project!r} cannot be a project: {_PROJECT_RULE}", field="project")
         if len(label) > LONGEST_LABEL or not label.isprintable():
             raise Invalid(f"label must be at most {LONGEST_LABEL} printable characters", field="label")
         stored = StoredKey(f"AKID{_letters(20)}", _letters(32), project, label, time.time_ns())
+        if public:
+            account = Asset(
+                project, _ACCOUNT, stored.id, "", stored.id, stored.created, stored.created, public
+            )
+            await self._opened().assets.create(account)
         await self._opened().keys.add(stored)
-        key = Key(stored.id, stored.secret, project, False, label, stored.created)
+        key = Key(stored.id, stored.secret, project, False, label, stored.created, public)
         self._keys[key.id] = key
         return key
 
@@ -73,7 +92,9 @@ class Keys:
                 "the root key cannot be revoked: stop the service, remove its file or set TURNOUT_ROOT_KEY, start"
             )
         await self._opened().keys.remove(key_id)
-        self._keys.pop(key_id, None)
+        key = self._keys.pop(key_id, None)
+        if key and key.public:
+            await self._opened().assets.delete(key.project, _ACCOUNT, key_id)
 
     def _opened(self) -> Store:
         assert self._store, "open() comes first"

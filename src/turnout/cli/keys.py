@@ -6,23 +6,46 @@ import typer
 
 from turnout.cli import help
 from turnout.cli.options import Endpoint, Form, NoHeader, Output
+from turnout.errors import Invalid
 
 app = help.group("Keys of projects; only root may make, see and revoke them")
 
 
-@help.command(app, "create", 'turnout keys create --project vision --label "Ann, laptop"')
+@help.command(
+    app,
+    "create",
+    """
+    turnout keys create --project vision --label "Ann, laptop"
+    turnout keys create --project vision --google --out account.json
+    """,
+)
 def create(
     project: Annotated[str, typer.Option("--project", help="where the key may act, and nowhere else")],
     label: Annotated[str, typer.Option("--label", help="whose it is, for people")] = "",
+    google: Annotated[
+        bool, typer.Option("--google", help="as a service account's file for Google's libraries")
+    ] = False,
+    out: Annotated[
+        str, typer.Option("--out", metavar="file", help="with --google; else standard output")
+    ] = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Make a key. Its secret is shown once, now."""
+    """Make a key. Its secret is shown once, now.
+
+    GOOGLE_APPLICATION_CREDENTIALS may name the file that --google writes.
+    """
     import json
 
     from turnout.cli import table
     from turnout.cli.login import connect
 
+    if google:
+        from turnout.cli import account
+
+        return account.create(connect(endpoint), project, label, out)
+    if out:
+        raise Invalid("--out goes with --google")
     body = json.dumps({"project": project, "label": label}).encode()
     client = connect(endpoint)
     key = client.send("POST", "keys", query={}, body=body)

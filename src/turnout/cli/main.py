@@ -170,6 +170,27 @@ def logout() -> None:
     tictl.logout()
 
 
+@help.command(
+    app,
+    "token",
+    """
+    turnout token
+    curl -H "Authorization: Bearer $(turnout token)" \\
+      $TURNOUT_ENDPOINT/v1/projects/default/locations/us-central1/customJobs
+    """,
+)
+def token(
+    seconds: Annotated[
+        int, typer.Option("--seconds", help="how long it is good for", min=1, max=3600)
+    ] = 3600,
+    endpoint: Endpoint = None,
+) -> None:
+    """Print a bearer token, made from the key of TURNOUT_KEY or of the login. Nobody is asked for it."""
+    from turnout.cli import token
+
+    token.show(seconds, endpoint)
+
+
 @help.command(app, "doctor", "turnout doctor --data ~/jobs")
 def doctor(
     data: Annotated[str | None, typer.Option("--data", metavar="dir", help="as for serve")] = None,

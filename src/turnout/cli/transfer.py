@@ -2,10 +2,13 @@
 
 import base64
 import contextlib
+import fcntl
 import mimetypes
 import os
+import re
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -22,6 +25,10 @@ Place = Url | Path
 PIECE = 1 << 20
 CRC32C = "X-Turnout-Crc32c"
 
+_DRAFT = re.compile(r"\.turnout-[0-9a-f]{16}\.part")
+_FRESH = 60
+"""Seconds in which a draft may yet be without its lock."""
+
 
 class Copy(NamedTuple):
     source: Place
@@ -37,6 +44,7 @@ class Transfer:
     def __init__(self, buckets: Buckets, progress: Progress | None = None) -> None:
         self.buckets = buckets
         self.progress = progress or Progress(wanted=False)
+        self._swept: set[Path] = set()
 
     def copy(self, one: Copy) -> None:
         match one.source, one.target:
@@ -121,9 +129,12 @@ class Transfer:
                     _Fetching(self, url, out).run(anew=False)
                 return
         file.parent.mkdir(parents=True, exist_ok=True)
+        self._sweep(file.parent)
         draft = file.with_name(f".turnout-{secrets.token_hex(8)}.part")
         try:
             with open(draft, "xb") as out:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _Fetching(self, url, out).run(anew=True)
             if file.is_dir():
                 raise Spoilt(f"{file} is a directory, so {url} cannot be copied there")
@@ -131,6 +142,20 @@ class Transfer:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 draft.unlink()
+
+    def _sweep(self, directory: Path) -> None:
+        """Removes what a `cp` that was killed left there; one that is still at it holds a lock."""
+        if directory in self._swept:
+            return
+        self._swept.add(directory)
+        found: list[str] = []
+        with contextlib.suppress(OSError):  # a directory that may be written to and not be read
+            found = [name for name in os.listdir(directory) if _DRAFT.fullmatch(name)]
+        for draft in (directory / name for name in found):
+            with contextlib.suppress(OSError), open(draft, "rb", opener=_no_links) as left:
+                fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(left.fileno()).st_mtime > _FRESH:
+                    draft.unlink()
 
     def check_given_up(self) -> None:
         if self.buckets.given_up.is_set():
@@ -199,4 +224,4 @@ def _spelt(checksum: google_crc32c.Checksum) -> str:
 
 
 def _no_links(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -90,6 +90,8 @@ def _amend(board: Board, command: Amend) -> Job:
         if job.state is State.QUEUED:
             board.enqueue(live)
         board.event(job, EventKind.CHANGED, f"priority {was} → {job.priority}, set by {command.by}")
+    if command.note:
+        board.event(job, EventKind.NOTE, command.note)
     if command.document is not None:
         board.turn.batch.documents.append((job.id, command.document))
     if command.labels is not None:

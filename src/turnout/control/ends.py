@@ -83,7 +83,10 @@ def end_attempt(board: Board, live: Live) -> None:
 def starts_over(live: Live) -> Again | None:
     """Whether it goes back to the queue when the attempt that is judged is over."""
     assert live.verdict is not None, "a gang whose members have all ended has a verdict"
-    return another_go(live.spec.policy, live.past, live.verdict.reason)
+    decided = _first_to_fail(live)
+    return another_go(
+        live.spec.policy, live.past, live.verdict.reason, decided.shell_code if decided else None
+    )
 
 
 def give_up(board: Board, live: Live) -> None:
@@ -143,6 +146,7 @@ def _back_to_queue(board: Board, live: Live, again: Again) -> None:
 def _past(board: Board, live: Live) -> Past:
     assert live.verdict is not None
     _, reason, message = live.verdict
+    decided = None if reason in DECIDED_HERE else _first_to_fail(live)
     return Past(
         job=live.job.id,
         attempt=live.job.attempt,
@@ -150,13 +154,14 @@ def _past(board: Board, live: Live) -> Past:
         ended=_ended_at(live) or board.now,
         reason=reason,
         message=message,
-        replica="" if reason in DECIDED_HERE else _first_to_fail(live),
+        replica=str(decided.name) if decided else "",
+        code=decided.shell_code if decided else None,
     )
 
 
-def _first_to_fail(live: Live) -> str:
+def _first_to_fail(live: Live) -> Replica | None:
     failed = [replica for replica in live.replicas.values() if replica.state is ReplicaState.FAILED]
-    return str(min(failed, key=lambda replica: replica.ended or 0).name) if failed else ""
+    return min(failed, key=lambda replica: replica.ended or 0, default=None)
 
 
 def _ended_at(live: Live) -> int | None:

@@ -26,6 +26,7 @@ from turnout.control.turn import (
     Instruction,
     Remove,
     Save,
+    StartAgain,
     StartGang,
     Stop,
     StopGang,
@@ -35,7 +36,21 @@ from turnout.control.turn import (
 )
 from turnout.engines import Engine, Refused, Unreachable
 from turnout.errors import TimedOut, TurnoutError
-from turnout.job import Attempt, Cause, Ended, IdMaker, Job, NewJob, ReplicaLog, ReplicaName, Sampled, Started
+from turnout.job import (
+    Attempt,
+    Cause,
+    Ended,
+    IdMaker,
+    Job,
+    NewJob,
+    Replica,
+    ReplicaLog,
+    ReplicaName,
+    Sampled,
+    Size,
+    Started,
+    Terminal,
+)
 from turnout.job.resources import Share
 from turnout.store import Store, StoreError
 
@@ -112,9 +127,10 @@ class Control:
         document: bytes | None = None,
         priority: int | None = None,
         labels: dict[str, str] | None = None,
+        note: str = "",
     ) -> Job:
         """What is None stays. Raises WrongState for another priority of a job that has ended."""
-        return await self._ask(Amend(job_id, by, None, document, priority, labels))
+        return await self._ask(Amend(job_id, by, None, document, priority, labels, note))
 
     # What the machine knows; reads only.
 
@@ -133,6 +149,10 @@ class Control:
     def total(self, cluster: str) -> Share:
         """All that its engine's nodes have; nothing until it has told."""
         return self._machine.pools[self._machine.engine_of(cluster)].total
+
+    def mounted(self) -> set[str]:
+        """The sources of the mounts of all jobs that have their place. May be asked from any thread."""
+        return {mount.source for live in list(self._machine.placed.values()) for mount in live.spec.mounts}
 
     def running(self) -> bool:
         """Whether commands and reports are being taken."""
@@ -153,6 +173,12 @@ class Control:
     def follow(self, job: Job) -> AsyncIterator[None]:
         """Yields whenever a log of the job's current attempt may have grown."""
         return self._engine(job.cluster).follow(job.current)
+
+    async def shell(self, job: Job, replica: ReplicaName, size: Size) -> Terminal:
+        return await self._engine(job.cluster).shell(job.current, replica, size)
+
+    async def dashboard(self, job: Job, replica: Replica) -> tuple[str, int] | None:
+        return await self._engine(job.cluster).dashboard(job.current, replica)
 
     def _engine(self, cluster: str) -> Engine:
         return self._engines[self._machine.engine_of(cluster)]
@@ -272,6 +298,8 @@ class Control:
             match instruction:
                 case StartGang(_, launch):
                     await engine.start(launch)
+                case StartAgain(_, launch, replica, restarts):
+                    await engine.restart(launch, replica, restarts)
                 case StopGang(_, attempt, grace, replicas):
                     await engine.stop(attempt, grace, replicas)
                 case Save(_, attempt):
@@ -281,22 +309,27 @@ class Control:
                 case Remove(_, attempts):
                     await engine.remove(list(attempts))
         except Refused as error:
-            if isinstance(instruction, StartGang):
-                self._refuse(instruction, error.message)
+            self._refuse(instruction, error.message)
         except Unreachable as error:
             # Once it is reachable it tells all it holds, and the machine repeats what is missing.
             log.warning("engine %s: %s", instruction.engine, error.message)
         except Exception as error:  # one job's trouble must not become everybody's
             log.exception("engine %s could not carry out %r", instruction.engine, instruction)
-            if isinstance(instruction, StartGang):
-                self._refuse(instruction, f"the engine failed: {error}")
+            self._refuse(instruction, f"the engine failed: {error}")
 
-    def _refuse(self, start: StartGang, why: str) -> None:
+    def _refuse(self, instruction: Instruction, why: str) -> None:
+        """What cannot be started has ended; all else that cannot be done is for the log."""
+        match instruction:
+            case StartGang(engine, launch):
+                replicas, restarts = [name for name, _ in launch.replicas()], 0
+            case StartAgain(engine, launch, replica, restarts):
+                replicas = [replica]
+            case _:
+                return
         now = self._clock()
-        for replica, _ in start.launch.replicas():
-            self._put(
-                Told(start.engine, Ended(start.launch.attempt, replica, now, Cause.REFUSED, message=why))
-            )
+        for name in replicas:
+            end = Ended(launch.attempt, name, now, Cause.REFUSED, message=why, restarts=restarts)
+            self._put(Told(engine, end))
 
     def _answer(self, turn: Turn, futures: list[asyncio.Future[Job]]) -> None:
         for future, answer in zip(futures, turn.answers, strict=True):

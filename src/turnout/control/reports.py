@@ -12,6 +12,8 @@ from turnout.control.ends import (
     wind_up,
 )
 from turnout.control.live import Live
+from turnout.control.restart import again_instruction, start_again
+from turnout.control.retry import in_place
 from turnout.control.turn import Forget, Save, StartGang, StopGang
 from turnout.control.verdict import Verdict, explain_end, judge, without_results
 from turnout.job import (
@@ -61,6 +63,8 @@ def _started(board: Board, report: Started) -> None:
     replica = live and live.replicas.get(report.replica)
     if live is None or replica is None or replica.state is not ReplicaState.WAITING:
         return
+    if report.restarts != replica.restarts:
+        return
     replica.state, replica.started = ReplicaState.RUNNING, report.at
     replica.pid, replica.address = report.pid, report.address
     board.move(replica)
@@ -71,13 +75,14 @@ def _started(board: Board, report: Started) -> None:
         board.event(live.job, EventKind.STARTED, f"{report.replica} runs as process {report.pid}", report.at)
 
 
-def _ended(board: Board, engine: str, report: Ended) -> None:
+def _ended(board: Board, engine: str, report: Ended, *, held: bool = True) -> None:
+    """`held`: the engine knows of its attempt and can start it again there."""
     live = board.live(report.attempt)
     if live is None:
         board.turn.instructions.append(Forget(engine, report.attempt))
         return
     replica = live.replicas.get(report.replica)
-    if replica is None or replica.ended is not None:
+    if replica is None or replica.ended is not None or report.restarts != replica.restarts:
         return
     replica.ended, replica.exit_code, replica.signal = report.at, report.code, report.signal
     replica.message = explain_end(report)
@@ -89,7 +94,12 @@ def _ended(board: Board, engine: str, report: Ended) -> None:
     if good and replica is live.lead:
         _lead_succeeded(board, live, report.at)
     elif not good and live.verdict is None:
-        _fail(board, live, judge(report))
+        verdict = judge(report)
+        again = in_place(live.spec.policy, replica, verdict.reason) if held else None
+        if again:
+            start_again(board, live, replica, again, report.at)
+        else:
+            _fail(board, live, verdict)
     if not live.running():
         attempt_over(board, live)
 
@@ -142,7 +152,7 @@ def _synced(board: Board, engine: str, held: frozenset[Attempt]) -> None:
             # Its last results may not be where they belong.
             board.turn.instructions.append(Save(engine, live.job.current))
         elif live.job.current in held:
-            _stop_again(board, live)
+            _say_again(board, live)
         elif live.job.state is State.PREPARING:
             board.turn.instructions.append(StartGang(engine, live.launch()))
         else:
@@ -152,8 +162,18 @@ def _synced(board: Board, engine: str, held: frozenset[Attempt]) -> None:
         board.turn.instructions.append(Forget(engine, attempt))
 
 
-def _stop_again(board: Board, live: Live) -> None:
-    """An instruction to stop may have been lost with the service that gave it."""
+def _say_again(board: Board, live: Live) -> None:
+    """Instructions may have been lost with the service that gave them, or with the line to the engine."""
+    for replica in live.running():
+        if not replica.restarts or replica.state is not ReplicaState.WAITING:
+            continue
+        if live.verdict is None:
+            board.turn.instructions.append(again_instruction(live, replica))
+        else:
+            end = Ended(live.job.current, replica.name, board.now, Cause.STOPPED, restarts=replica.restarts)
+            _ended(board, live.engine, end)
+    if not live.running():
+        return
     if live.job.state is State.STOPPING:
         stop_replicas(board, live, live.running())
     elif live.finish_at is not None:
@@ -165,4 +185,5 @@ def _lose(board: Board, live: Live) -> None:
     never_began = live.verdict is not None and all(r.started is None for r in live.running())
     cause = Cause.STOPPED if never_began else Cause.LOST
     for replica in live.running():
-        _ended(board, live.engine, Ended(live.job.current, replica.name, board.now, cause))
+        end = Ended(live.job.current, replica.name, board.now, cause, restarts=replica.restarts)
+        _ended(board, live.engine, end, held=False)

@@ -1,9 +1,9 @@
-"""Whether a job may start over."""
+"""Whether a job, or one of its replicas, may start over."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnout.job import Past, Policy, Reason, Retry
+from turnout.job import Past, Policy, Reason, Replica, Retry
 
 
 class Again(NamedTuple):
@@ -21,11 +21,11 @@ FINAL = frozenset({Reason.SUCCEEDED, Reason.STOPPED})
 """No rule undoes these."""
 
 
-def another_go(policy: Policy, past: Sequence[Past], reason: Reason) -> Again | None:
+def another_go(policy: Policy, past: Sequence[Past], reason: Reason, code: int | None = None) -> Again | None:
     """What lets a job start over whose attempt ended for this reason; None: nothing does.
 
-    Each restart is charged to the first rule that names its reason and has some left, so that a rule for few reasons
-    and one for all reasons add up.
+    `code` is how the replica exited that decided it, see Retry. Each restart is charged to the first rule that covers
+    it and has some left, so that a rule for few reasons and one for all reasons add up.
     """
     if reason is Reason.PREEMPTED:
         return UNCOUNTED
@@ -35,15 +35,23 @@ def another_go(policy: Policy, past: Sequence[Past], reason: Reason) -> Again | 
     for one in past:
         if (
             one.reason is not Reason.PREEMPTED
-            and (rule := _rule_for(policy.retries, used, one.reason)) is not None
+            and (rule := _rule_for(policy.retries, used, one.reason, one.code)) is not None
         ):
             used[rule] += 1
-    rule = _rule_for(policy.retries, used, reason)
+    rule = _rule_for(policy.retries, used, reason, code)
     return None if rule is None else Again(used[rule] + 1, policy.retries[rule].times)
 
 
-def _rule_for(rules: tuple[Retry, ...], used: list[int], reason: Reason) -> int | None:
+def in_place(policy: Policy, replica: Replica, reason: Reason) -> Again | None:
+    """What lets a replica that ended for this reason start again where it was; None: nothing does."""
+    rule = policy.in_place
+    if rule is None or replica.restarts >= rule.times or not rule.covers(reason, replica.shell_code):
+        return None
+    return Again(replica.restarts + 1, rule.times)
+
+
+def _rule_for(rules: tuple[Retry, ...], used: list[int], reason: Reason, code: int | None) -> int | None:
     for number, rule in enumerate(rules):
-        if reason in rule.on and used[number] < rule.times:
+        if used[number] < rule.times and rule.covers(reason, code):
             return number
     return None

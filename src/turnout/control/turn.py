@@ -40,6 +40,7 @@ class Amend:
     document: bytes | None = None
     priority: int | None = None
     labels: dict[str, str] | None = None
+    note: str = ""
 
 
 Command = Create | Stop | Delete | Amend
@@ -64,6 +65,16 @@ Input = Command | Told | Tick
 class StartGang:
     engine: str
     launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class StartAgain:
+    """One replica of a gang that goes on, for the `restarts`th time."""
+
+    engine: str
+    launch: Launch
+    replica: ReplicaName
+    restarts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ class Remove:
     attempts: tuple[Attempt, ...]
 
 
-Instruction = StartGang | StopGang | Save | Forget | Remove
+Instruction = StartGang | StartAgain | StopGang | Save | Forget | Remove
 
 
 @dataclass(slots=True)

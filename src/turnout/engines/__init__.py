@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from turnout.errors import TurnoutError
-from turnout.job import Attempt, Launch, Mark, ReplicaLog, ReplicaName, Report
+from turnout.job import Attempt, Launch, Mark, Replica, ReplicaLog, ReplicaName, Report, Size, Terminal
 
 __all__ = ["Engine", "Mark", "Refused", "ReplicaLog", "Unreachable"]
 
@@ -18,7 +18,7 @@ class Unreachable(TurnoutError):
 
 
 class Engine(Protocol):
-    """Called by control only, except `log` and `follow`, which the service reads with."""
+    """Called by control only, except `log` and `follow`, which the service reads with, and what people visit."""
 
     places: bool
     """True: control schedules on its nodes. False: it has a queue of its own; control hands over in order."""
@@ -46,6 +46,13 @@ class Engine(Protocol):
         """After the commit. Idempotent by (attempt, replica). Returns once accepted; raises Refused or Unreachable."""
         ...
 
+    async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
+        """Start one that has ended again, in its place: the same address, ports, files and logs; the others go on.
+
+        For the `restarts`th time, by which it is idempotent. Otherwise as `start`.
+        """
+        ...
+
     async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
         """TERM, `grace` seconds, KILL; of these replicas or of all. Idempotent. The ends come as reports."""
         ...
@@ -70,4 +77,12 @@ class Engine(Protocol):
 
     def follow(self, attempt: Attempt) -> AsyncIterator[None]:
         """Yields whenever a log of the attempt may have grown."""
+        ...
+
+    async def shell(self, attempt: Attempt, replica: ReplicaName, size: Size) -> Terminal:
+        """A shell in the replica's own surroundings, which ends with it. Raises WrongState or Unreachable."""
+        ...
+
+    async def dashboard(self, attempt: Attempt, replica: Replica) -> tuple[str, int] | None:
+        """Where a page of the replica's program can be reached from here. None: it has none at the moment."""
         ...

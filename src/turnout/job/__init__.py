@@ -9,7 +9,7 @@ from turnout.job.launch import Attempt, Gang, Launch, Peer, ReplicaName
 from turnout.job.log import Mark, ReplicaLog
 from turnout.job.names import host_name
 from turnout.job.query import All, Any, Compare, Label, Not, Page, Query
-from turnout.job.record import Asset, Job, NewJob, Past, Replica, Sample
+from turnout.job.record import Asset, Job, Measurement, NewJob, Past, Replica, Sample, Trial, TrialState
 from turnout.job.report import (
     Capacity,
     Cause,
@@ -24,8 +24,10 @@ from turnout.job.report import (
     Trimmed,
 )
 from turnout.job.resources import Resources
+from turnout.job.search import Search
 from turnout.job.spec import LogExport, Mount, Policy, Program, Retry, Role, Spec, WhenLeadSucceeds
 from turnout.job.state import ENDED, LIVE, Reason, ReplicaState, State
+from turnout.job.terminal import Size, Terminal
 
 __all__ = [
     "ENDED",
@@ -48,6 +50,7 @@ __all__ = [
     "Launch",
     "LogExport",
     "Mark",
+    "Measurement",
     "Mount",
     "NewJob",
     "Node",
@@ -70,10 +73,15 @@ __all__ = [
     "Sample",
     "Sampled",
     "Saved",
+    "Search",
+    "Size",
     "Spec",
     "Started",
     "State",
     "Synced",
+    "Terminal",
+    "Trial",
+    "TrialState",
     "Trimmed",
     "WhenLeadSucceeds",
     "from_uuid",

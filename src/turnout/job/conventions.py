@@ -3,6 +3,7 @@
 What all of them tell is in `topology`. Paths in here are those of the sandbox; without one they are rewritten.
 """
 
+import hashlib
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,6 +24,10 @@ class Convention(NamedTuple):
     """What member number so-and-so is told."""
     maps: Callable[[Launch, Gang, bool], dict[str, str]]
     """What grows with the gang and is the same for all members, in names if those can be looked up, else addresses."""
+    by_name: bool = False
+    """The maps that all clouds have name hosts instead of addresses, where names can be looked up."""
+    ranks_one: bool = True
+    """A replica that is alone is told its rank and TF_CONFIG too."""
     user: str = ""
     """What the user is called if the program asks for a user id; empty: as the one that it really runs as."""
 
@@ -41,6 +46,12 @@ def _no_domain(_launch: Launch) -> str:
 
 def _nothing(_launch: Launch, _gang: Gang, _: object) -> dict[str, str]:
     return {}
+
+
+def _loopback(gang: Gang, rank: int) -> dict[str, str]:
+    # By itself NCCL passes over the one interface that all members share.
+    shared = len(gang) > 1 and gang[rank].address.startswith("127.")
+    return {"NCCL_SOCKET_IFNAME": "lo"} if shared else {}
 
 
 _PLAIN = Convention(_plain_host, _no_domain, _nothing, _nothing)
@@ -73,16 +84,17 @@ def _modelarts_variables(launch: Launch, gang: Gang, rank: int) -> dict[str, str
         "MA_NUM_HOSTS": str(len(gang)),
         "MA_NUM_GPUS": str(len(launch.gpus.get(str(me.name), ()))),
         "MA_SCHEDULE_CNT": str(launch.attempt.number),
+        "MA_PROC_START_CNT": "1",
+        "MA_DETECT_TRAIN_INJECT_CODE": "0",
         "VC_TASK_INDEX": str(me.name.index),
     }
     told |= {f"VC_{_spelt(role.name)}_NUM": str(role.replicas) for role in launch.spec.roles}
     told.setdefault("VC_WORKER_NUM", str(len(gang)))
+    if launch.spec.policy.hang_seconds is not None:
+        told["MA_HANG_DETECT_TIME"] = f"{launch.spec.policy.hang_seconds / 60:g}"
     if root in launch.spec.scratch:
         told["HOME"] = root
-    if len(gang) > 1 and me.address.startswith("127."):
-        # By itself NCCL passes over the one interface that all members share.
-        told["NCCL_SOCKET_IFNAME"] = "lo"
-    return told
+    return told | _loopback(gang, rank)
 
 
 def _modelarts_maps(launch: Launch, gang: Gang, named: bool) -> dict[str, str]:
@@ -105,4 +117,19 @@ def _spelt(role: str) -> str:
 
 
 _MODELARTS = Convention(_modelarts_host, _virtual_job, _modelarts_variables, _modelarts_maps, user="ma-user")
-_BY_DIALECT = {"modelarts": _MODELARTS}
+
+
+# Vertex: its machines are called as their predecessor's were, and name each other.
+
+
+def _vertex_host(launch: Launch, replica: ReplicaName) -> str:
+    digest = hashlib.blake2b(str(launch.attempt.job).encode(), digest_size=5).hexdigest()
+    return f"cmle-training-{replica.role}-{digest}-{replica.index}"
+
+
+def _vertex_variables(_launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
+    return _loopback(gang, rank)
+
+
+_VERTEX = Convention(_vertex_host, _no_domain, _vertex_variables, _nothing, by_name=True, ranks_one=False)
+_BY_DIALECT = {"modelarts": _MODELARTS, "vertex": _VERTEX}

@@ -13,6 +13,7 @@ class EventKind(StrEnum):
     STOPPING = "stopping"
     SAVED = "saved"
     RETRIED = "retried"
+    RESTARTED = "restarted"
     ENDED = "ended"
     TRIMMED = "trimmed"
     DELETED = "deleted"

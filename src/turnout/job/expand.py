@@ -4,13 +4,21 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _PART = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
     return _PART.sub(lambda match: "$" if match[1] is None else known.get(match[1], match[0]), text)
+
+
+def expand_late(env: Mapping[str, str], late: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """With these of its variables expanded, one after the other: each can refer to those before it."""
+    expanded: dict[str, str] = {}
+    for name in late:
+        expanded[name] = expand(env[name], {**known, **expanded})
+    return {**env, **expanded}
 
 
 def expand_partly(text: str, known: Mapping[str, str], later: frozenset[str]) -> str:

@@ -1,8 +1,11 @@
 """The rows that describe a job: narrow and flat, as the store keeps them. Times are nanoseconds since 1970."""
 
+from enum import StrEnum
+
 import msgspec
 
 from turnout.job.launch import Attempt, ReplicaName
+from turnout.job.search import Point
 from turnout.job.spec import Spec
 from turnout.job.state import LIVE, Reason, ReplicaState, State
 
@@ -71,10 +74,17 @@ class Replica(msgspec.Struct):
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
+    restarts: int = 0
+    """How often it has been started again in its place: all but `started` is of the last time."""
 
     @property
     def name(self) -> ReplicaName:
         return ReplicaName(self.role, self.index)
+
+    @property
+    def shell_code(self) -> int | None:
+        """How it exited, as a shell would say it: 128 + n for signal n."""
+        return self.exit_code if self.signal is None else 128 + self.signal
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -88,6 +98,8 @@ class Past(msgspec.Struct, frozen=True):
     message: str
     replica: str = ""
     """Who decided it: `worker-1`."""
+    code: int | None = None
+    """How that one exited, 128 + n for signal n; None: nobody knows."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -116,3 +128,45 @@ class Asset(msgspec.Struct, frozen=True):
     created: int
     updated: int
     document: bytes
+
+
+class TrialState(StrEnum):
+    REQUESTED = "requested"
+    ACTIVE = "active"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    INFEASIBLE = "infeasible"
+    """It failed, or it said nothing about the metric that decides."""
+
+
+class Trial(msgspec.Struct):
+    """One point of a search, and the job that tries it."""
+
+    job: int
+    """The search."""
+    number: int
+    """From 0, in the order in which points were chosen."""
+    id: str
+    """Eight hexadecimal digits."""
+    algorithm: int
+    """Which of the search's algorithms chose it."""
+    parameters: Point
+    child: int
+    created: int
+    state: TrialState = TrialState.REQUESTED
+    value: float | None = None
+    """Of the metric that decides."""
+    metrics: dict[str, float] = {}
+    started: int | None = None
+    ended: int | None = None
+    message: str = ""
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """What a trial said of itself on its way."""
+
+    job: int
+    number: int
+    step: int
+    at: int
+    metrics: dict[str, float]

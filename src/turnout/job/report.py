@@ -32,6 +32,8 @@ class Started(NamedTuple):
     at: int
     pid: int
     address: str
+    restarts: int = 0
+    """Which of its starts this is: how many came before."""
 
 
 class Ended(NamedTuple):
@@ -42,6 +44,13 @@ class Ended(NamedTuple):
     code: int | None = None
     signal: int | None = None
     message: str = ""
+    restarts: int = 0
+    """See Started."""
+
+    @property
+    def shell_code(self) -> int | None:
+        """As a shell would say it: 128 + n for signal n."""
+        return self.code if self.signal is None else 128 + self.signal
 
 
 class Trimmed(NamedTuple):

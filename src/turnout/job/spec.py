@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from turnout.job.resources import Resources, Share
+from turnout.job.search import Search
 
 
 class WhenLeadSucceeds(StrEnum):
@@ -73,30 +74,41 @@ class LogExport(msgspec.Struct, frozen=True, omit_defaults=True):
     period: float = 30
 
 
-class Retry(msgspec.Struct, frozen=True):
-    """A job that ended for one of these values of Reason starts over, at most so many times."""
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What ended for one of these values of Reason starts over, at most so many times."""
 
     on: tuple[str, ...]
     times: int
     codes: tuple[int, ...] = ()
     """Only if the replica that decided it exited with one of these, 128 + n for signal n; empty: however it ended."""
+    not_codes: tuple[int, ...] = ()
+    """Not if it exited with one of these."""
+
+    def covers(self, reason: str, code: int | None) -> bool:
+        """Whether it speaks of an end of this kind, however often there has been one."""
+        if reason not in self.on or code in self.not_codes:
+            return False
+        return not self.codes or code in self.codes
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who was preempted always starts over; for all else there must be a retry left."""
 
     retries: tuple[Retry, ...] = ()
+    in_place: Retry | None = None
+    """Tried first: each replica that ended so starts again so many times, where it was, while the others go on."""
     time_limit: float | None = None
-    """Seconds of running."""
+    """Seconds of running, in one attempt."""
     max_wait: float | None = None
     """Seconds in the queue before its first attempt, after which the job fails."""
-    retry_wait: float = 1800
-    """The same before an attempt that follows one that failed."""
+    retry_wait: float | None = 1800
+    """The same before an attempt that follows one that failed. None: as long as it takes."""
     hang_seconds: float | None = None
     """How long a whole gang may use no CPU time and do no I/O before it counts as hung."""
     grace: float = 10
     finish_seconds: float = 30
-    priority: int = 0
+    priority: int = 1
+    """Higher ones start first; 1 is what jobs have that do not say."""
     preemptible: bool = False
     """May be ended, and put back into the queue, for a job of higher priority."""
 
@@ -112,12 +124,28 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     told: str = ""
     """A JSON object that TF_CONFIG and CLUSTER_SPEC show as `job`."""
     debug: bool = False
-    """Keep the workspace after the end."""
+    """Keep the workspace after the end, and open shells."""
+    shell: bool = False
+    """People may open shells in its replicas while they run."""
+    dashboard: bool = False
+    """The lead has a port of its own for a page that people may open while it runs."""
+    key: str = ""
+    """The key of the ring that protects what is kept of the job; empty: none does."""
+    wrapped_key: str = ""
+    """The job's own data key, wrapped by `key`, which is made when the job is created."""
+    search: Search | None = None
+    """The job tries parameters: it has no gang of its own, its trials are jobs."""
 
     @property
     def saves(self) -> bool:
-        """Whether something may have to be brought back at the end."""
+        """Whether something may have to be brought back at the end, or copies be removed before it is told."""
+        if self.key and self.mounts:
+            return True
         return self.logs is not None or any(not mount.read_only for mount in self.mounts)
+
+    @property
+    def opens_shells(self) -> bool:
+        return self.shell or self.debug
 
     @property
     def lead(self) -> Role:

@@ -12,13 +12,18 @@ TF_CONFIG = "TF_CONFIG"
 """TensorFlow's map. A role goes by its `task_type`: the lead of TensorFlow ≥ 1.4 is the `chief`."""
 CLUSTER_SPEC = "CLUSTER_SPEC"
 """Vertex' map, with the roles' own names."""
+DASHBOARD_PORT = "AIP_DASHBOARD_PORT"
+"""Where the lead of a job with a dashboard may listen. The name is ours: Google documents none."""
+
+_EVALUATOR = "evaluator"
+"""To TensorFlow it is a task, but no part of the cluster."""
 
 
-def variables(gang: Gang, rank: int) -> dict[str, str]:
-    """What member number `rank` is told, besides the maps."""
+def variables(gang: Gang, rank: int, named: bool = False) -> dict[str, str]:
+    """What member number `rank` is told, besides the maps. `named`: hosts have names instead of addresses."""
     lead = gang[0]
     return {
-        "MASTER_ADDR": lead.address,
+        "MASTER_ADDR": lead.host if named else lead.address,
         "MASTER_PORT": str(lead.ports[1]),
         "RANK": str(rank),
         "WORLD_SIZE": str(len(gang)),
@@ -26,14 +31,18 @@ def variables(gang: Gang, rank: int) -> dict[str, str]:
     }
 
 
-def maps(launch: Launch, gang: Gang) -> dict[str, str]:
+def maps(launch: Launch, gang: Gang, named: bool = False) -> dict[str, str]:
     """The maps as far as they are the same for all members, by variable. A member's `tasks` complete the text.
 
     In two parts, because the whole text for every member of a big gang would be far too much.
     """
     types = _types(launch)
-    named = _map(gang, {})
-    return {TF_CONFIG: _map(gang, types) if types else named, CLUSTER_SPEC: named}
+    roles = [(types.get(peer.name.role, peer.name.role), peer) for peer in gang]
+    cluster = [one for one in roles if one[0] != _EVALUATOR]
+    own = [(peer.name.role, peer) for peer in gang]
+    shown = f'"job":{launch.spec.told},' if launch.spec.told else ""
+    plain = _map(own, named) + shown
+    return {TF_CONFIG: plain if cluster == own else _map(cluster, named) + shown, CLUSTER_SPEC: plain}
 
 
 def tasks(launch: Launch, me: Peer) -> dict[str, str]:
@@ -49,11 +58,11 @@ def _types(launch: Launch) -> dict[str, str]:
     return {role.name: role.task_type for role in launch.spec.roles if role.task_type}
 
 
-def _map(gang: Gang, types: dict[str, str]) -> str:
+def _map(members: list[tuple[str, Peer]], named: bool) -> str:
     cluster: dict[str, list[str]] = {}
-    for peer in gang:
-        role = peer.name.role
-        cluster.setdefault(types.get(role, role), []).append(f"{peer.address}:{peer.ports[0]}")
+    for role, peer in members:
+        host = peer.host if named else peer.address
+        cluster.setdefault(role, []).append(f"{host}:{peer.ports[0]}")
     return f'{{"cluster":{msgspec.json.encode(cluster).decode()},'
 
 

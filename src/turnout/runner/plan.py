@@ -13,27 +13,36 @@ namespace that only this replica has. Without a sandbox nothing keeps jobs apart
 The working directory is the spec's, else the first mount, else the replica's own space.
 """
 
-import itertools
 import posixpath
 from typing import NamedTuple
 
 import msgspec
 
-from turnout.job import Gang, Launch, Peer, Role
+from turnout.job import Gang, Launch, Peer, ReplicaName, Role
 from turnout.job.conventions import convention
-from turnout.job.topology import maps, tasks, variables
+from turnout.job.expand import expand_late
+from turnout.job.topology import DASHBOARD_PORT, TF_CONFIG, maps, tasks, variables
 from turnout.paths import Paths
 from turnout.runner.allowance import Allowance, allowance
+from turnout.runner.targets import (
+    FARM,
+    SHIMS,
+    Bind,
+    Impossible,
+    check_targets,
+    farm,
+    move,
+    scratch_paths,
+    within,
+)
 
 PYTHONS = frozenset({"python", "python2", "python3"})
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SHIMS = "/opt/turnout/bin"
 WORKSPACE = "/workspace"
 OUTLETS = "/run/out"
 """Where the sandbox's /dev/stdout and /dev/stderr lead to."""
 
 # Among what goes with the workspace.
-_FARM = "tmp/root"
 _SCRATCH = "scratch"
 
 SPILL = 6
@@ -48,22 +57,6 @@ except OSError as error:
     sys.exit(str(error))
 """
 
-# Where a mount would hide what the sandbox itself is made of.
-_TAKEN = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc",
-    "/proc",
-    "/sys",
-    "/dev",
-    SHIMS,
-)
-
 
 class Runtime(NamedTuple):
     """An interpreter, the directory of program names that leads to it, and what it needs to see of the host."""
@@ -72,18 +65,6 @@ class Runtime(NamedTuple):
     shims: str
     binds: tuple[tuple[str, str], ...] = ()
     """(directory here, path in the sandbox), read-only."""
-
-
-class Bind(NamedTuple):
-    root: str
-    parts: tuple[str, ...]
-    """From a root that no job can change, the way down to the source, on which no link is followed."""
-    target: str
-    read_only: bool
-
-    @property
-    def source(self) -> str:
-        return posixpath.join(self.root, *self.parts)
 
 
 class Layout(NamedTuple):
@@ -125,9 +106,11 @@ class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The sandbox's /etc/passwd, where it is not the one that is the same for all."""
     spill: list[str] = []
     """The real command line where it is too long for bubblewrap: the program in `argv` finds it at descriptor SPILL."""
+    shell: bool = False
+    """People may open shells in it."""
 
 
-class Shared(msgspec.Struct, frozen=True):
+class Shared(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is the same for all replicas of a gang, said once: in a gang of thousands it is most of it."""
 
     mounts: list[tuple[str, tuple[str, ...]]]
@@ -139,6 +122,8 @@ class Shared(msgspec.Struct, frozen=True):
     """The sandbox's /etc/hosts."""
     sandbox: str
     """Bubblewrap and the options that are the same for every replica, with a NUL behind each."""
+    seal: dict[str, str] | None = None
+    """The key that the logs are sealed with, which only ever lies in memory: see `turnout.vault.pump`."""
 
 
 class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch", omit_defaults=True):
@@ -156,6 +141,15 @@ class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch", omit_de
     """Likewise kept and given back."""
 
 
+class Again(msgspec.Struct, frozen=True, tag_field="t", tag="again"):
+    """One member of a gang that was launched before, for the `restarts`th time."""
+
+    a: str
+    restarts: int
+    shared: Shared
+    replica: ReplicaPlan
+
+
 class _Member(NamedTuple):
     """All that a replica's plan follows from."""
 
@@ -170,8 +164,8 @@ class _Member(NamedTuple):
     home: str
     """The replica's directory."""
     stage: str
-    told: dict[str, str]
-    """The names of those of the gang's maps that are complete as they are, with nothing to put behind them."""
+    maps: dict[str, str]
+    """See Shared."""
 
     @property
     def me(self) -> Peer:
@@ -182,24 +176,27 @@ class _Member(NamedTuple):
         return self.launch.gpus.get(str(self.me.name), ())
 
 
-class Impossible(Exception):
-    """This launch cannot be planned; the message says why."""
-
-
 def plan_gang(
-    launch: Launch, gang: Gang, runtimes: dict[str, Runtime], binds: list[Bind], layout: Layout, paths: Paths
+    launch: Launch,
+    gang: Gang,
+    runtimes: dict[str, Runtime],
+    binds: list[Bind],
+    layout: Layout,
+    paths: Paths,
+    seal: dict[str, str] | None = None,
+    only: ReplicaName | None = None,
 ) -> GangPlan:
-    """`runtimes` by the name that roles ask for. Raises Impossible."""
-    scratch = _scratch(launch.spec.scratch, binds) if launch.spec.scratch else []
-    _check_targets([bind.target for bind in binds], scratch)
+    """`runtimes` by the name that roles ask for. `seal`: see Shared. `only`: of nobody else. Raises Impossible."""
+    scratch = scratch_paths(launch.spec.scratch, binds) if launch.spec.scratch else []
+    check_targets([bind.target for bind in binds], scratch)
     stage = str(paths.stage)
     boxed = bool(layout.sandbox)
-    own = convention(launch.dialect)
-    hosts = _hosts(gang, own.domain(launch)) if boxed else ""
-    peers = own.maps(launch, gang, boxed)
-    told = dict.fromkeys(peers, "")
+    hosts = _hosts(gang, convention(launch.dialect).domain(launch)) if boxed else ""
+    told = _maps(launch, gang, boxed)
     replicas: list[ReplicaPlan] = []
     for rank, (name, role) in enumerate(launch.replicas()):
+        if only not in (None, name):
+            continue
         home = str(paths.replica(launch.attempt, name))
         runtime = runtimes[role.program.runtime]
         replicas.append(
@@ -208,9 +205,8 @@ def plan_gang(
     policy = launch.spec.policy
     note = {str(peer.name): (peer.address, peer.ports) for peer in gang}
     sandbox = "".join(option + "\0" for option in layout.sandbox)
-    shared = Shared(
-        [(bind.root, bind.parts) for bind in binds], stage, maps(launch, gang) | peers, hosts, sandbox
-    )
+    mounts = [(bind.root, bind.parts) for bind in binds]
+    shared = Shared(mounts, stage, told, hosts, sandbox, seal)
     return GangPlan(
         str(launch.attempt),
         note,
@@ -223,31 +219,12 @@ def plan_gang(
     )
 
 
-def _scratch(wanted: tuple[str, ...], binds: list[Bind]) -> list[str]:
-    """Without those that a mount takes the place of; the outer ones first."""
-    taken = {bind.target.rstrip("/") for bind in binds}
-    return sorted({path.rstrip("/") or "/" for path in wanted} - taken)
-
-
-def _check_targets(targets: list[str], scratch: list[str]) -> None:
-    for target in targets:
-        _check_target(target, "mount target")
-    for path in scratch:
-        _check_target(path, "scratch directory")
-        outer = next((target for target in targets if _within(path, target.rstrip("/"))), None)
-        if outer:
-            raise Impossible(f"scratch directory {path} lies within {outer}, which is a mount's")
-    # The mount point of an inner one would be made in the outer one, through whatever links a job has put there.
-    for inner, outer in itertools.permutations(targets, 2):
-        if inner.rstrip("/").startswith(outer.rstrip("/") + "/"):
-            raise Impossible(f"mount target {inner} lies within {outer}, which is another mount's")
-
-
-def _check_target(target: str, what: str) -> None:
-    if not target.startswith("/") or posixpath.normpath(target) != target.rstrip("/"):
-        raise Impossible(f"{what} {target!r} must be an absolute path without . and ..")
-    if any(target == taken or target.startswith(taken + "/") for taken in _TAKEN):
-        raise Impossible(f"{what} {target} lies in a directory of the system; choose another, such as /data")
+def _maps(launch: Launch, gang: Gang, boxed: bool) -> dict[str, str]:
+    own = convention(launch.dialect)
+    told = maps(launch, gang, boxed and own.by_name) | own.maps(launch, gang, boxed)
+    if len(gang) == 1 and not own.ranks_one:
+        del told[TF_CONFIG]
+    return told
 
 
 def _hosts(gang: Gang, domain: str) -> str:
@@ -273,14 +250,17 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     options = ["--hostname", member.me.host]
     options += ("--ro-bind", f"{home}/box/out", OUTLETS)
     options += ("--bind", f"{home}/tmp", "/tmp", "--bind", f"{home}/work", WORKSPACE)
+    inner = [bind for bind in member.runtime.binds if any(within(bind[1], path) for path in member.scratch)]
     for source, target in ((member.runtime.shims, SHIMS), *member.runtime.binds):
-        options += ("--ro-bind", source, target)
+        options += ("--ro-bind", source, target) if (source, target) not in inner else ()
     dirs: list[str] = []
     for number, path in enumerate(member.scratch):
         # Mounts within come after it: their mount points are made in there before any process of the job can.
         dirs += () if dirs else (_SCRATCH,)
         dirs.append(f"{_SCRATCH}/{number}")
         options += ("--bind", f"{home}/{_SCRATCH}/{number}", path)
+    for source, target in inner:
+        options += ("--ro-bind", source, target)
     for number, bind in enumerate(binds):
         options += ("--ro-bind" if bind.read_only else "--bind", f"{member.stage}/{number}", bind.target)
     if layout.gpu_devices:
@@ -324,24 +304,24 @@ def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
         "PATH": f"{member.runtime.shims}:{SYSTEM_PATH}",
         "HOME": f"{home}/work",
         "TMPDIR": f"{home}/tmp",
-        "TURNOUT_ROOT": f"{home}/{_FARM}",
+        "TURNOUT_ROOT": f"{home}/{FARM}",
     }
     own |= {f"TURNOUT_MOUNT_{number}": bind.source for number, bind in enumerate(binds)}
     told = convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
-    own |= {name: _move(text, moved) for name, text in told.items()}
+    own |= {name: move(text, moved) for name, text in told.items()}
     wanted = member.launch.spec.working_dir
     if wanted:
-        cwd = _move(wanted, moved)
-        cwd = cwd if cwd != wanted else f"{home}/{_FARM}{posixpath.normpath(wanted)}"
+        cwd = move(wanted, moved)
+        cwd = cwd if cwd != wanted else f"{home}/{FARM}{posixpath.normpath(wanted)}"
     else:
         cwd = binds[0].source if binds else f"{home}/work"
-    extra = [f"{_FARM}{path}" for path in member.scratch]
-    if cwd.startswith(f"{home}/{_FARM}/"):
+    extra = [f"{FARM}{path}" for path in member.scratch]
+    if cwd.startswith(f"{home}/{FARM}/"):
         extra.append(cwd.removeprefix(f"{home}/"))
-    dirs, links = _farm(binds, extra)
-    mount = next((number for number, bind in enumerate(binds) if _within(cwd, bind.source)), None)
-    argv = [_move(text, moved) for text in argv]
-    env = {name: _move(text, moved) for name, text in member.role.env.items()}
+    dirs, links = farm(binds, extra)
+    mount = next((number for number, bind in enumerate(binds) if within(cwd, bind.source)), None)
+    argv = [move(text, moved) for text in argv]
+    env = {name: move(text, moved) for name, text in member.role.env.items()}
     return _replica(member, argv, own, cwd, cwd_mount=mount, dirs=dirs, links=links, env=env)
 
 
@@ -350,39 +330,8 @@ def _moved(member: _Member) -> dict[str, str]:
     moved = {bind.target.rstrip("/"): bind.source for bind in member.binds}
     if not member.scratch:
         return moved
-    moved |= {path: f"{member.home}/{_FARM}{path}" for path in member.scratch}
+    moved |= {path: f"{member.home}/{FARM}{path}" for path in member.scratch}
     return dict(sorted(moved.items(), key=lambda item: -len(item[0])))
-
-
-def _within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory + "/")
-
-
-def _farm(binds: list[Bind], extra: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Directories, parents first, and links that show the mounts as the sandbox would."""
-    links: dict[str, str] = {}
-    dirs: dict[str, None] = {}
-    for bind in binds:
-        name = _FARM + bind.target.rstrip("/")
-        dirs |= dict.fromkeys(_parents(name))
-        links[name] = bind.source
-    for name in extra:
-        dirs |= dict.fromkeys([*_parents(name), name])
-    return list(dirs), links
-
-
-def _parents(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:length]) for length in range(2, len(parts))]
-
-
-def _move(text: str, moved: dict[str, str]) -> str:
-    """`/data/x` and `--dir=/data/x` with the mount's real directory for its target; anything else as it is."""
-    flag, equals, path = text.partition("=") if text.startswith("-") else ("", "", text)
-    for target, source in moved.items():
-        if path == target or path.startswith(target + "/"):
-            return flag + equals + source + path[len(target) :]
-    return text
 
 
 def _replica(
@@ -401,14 +350,17 @@ def _replica(
 ) -> ReplicaPlan:
     resources = member.role.resources
     user = member.role.env if env is None else env
-    environment = (
-        own | _environment(member) | user | {"TURNOUT_REPLICA": f"{member.launch.attempt}/{member.me.name}"}
-    )
-    completed = tasks(member.launch, member.me) | member.told
+    service = own | _environment(member)
+    completed = tasks(member.launch, member.me)
+    completed = {name: completed.get(name, "") for name in member.maps}
+    if member.role.late:
+        known = service | {name: member.maps[name] + task for name, task in completed.items()}
+        user = expand_late(user, member.role.late, known)
+    marker = {"TURNOUT_REPLICA": f"{member.launch.attempt}/{member.me.name}"}
     return ReplicaPlan(
         name=str(member.me.name),
         argv=argv,
-        env=environment,
+        env=service | user | marker,
         cwd=cwd,
         tasks={name: task for name, task in completed.items() if name not in user},
         cwd_mount=cwd_mount,
@@ -417,6 +369,7 @@ def _replica(
         sandbox=sandbox or [],
         spill=spill or [],
         passwd=passwd,
+        shell=member.launch.spec.opens_shells,
         cpu=resources.cpu,
         memory=resources.memory,
         processes=member.layout.processes,
@@ -434,7 +387,11 @@ def _environment(member: _Member) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TURNOUT_JOB": str(member.launch.attempt.job),
     }
-    env |= variables(member.gang, member.rank)
+    told = convention(member.launch.dialect)
+    if len(member.gang) > 1 or told.ranks_one:
+        env |= variables(member.gang, member.rank, told.by_name and bool(member.layout.sandbox))
+    if member.launch.spec.dashboard and member.rank == 0:
+        env[DASHBOARD_PORT] = str(member.me.ports[-1])
     if member.gpus or member.layout.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, member.gpus))
     return env

@@ -1,12 +1,12 @@
 """The use-cases that every dialect calls."""
 
 from turnout.control import Explanation
+from turnout.job import Size, Terminal
 from turnout.service.assets import Assets
-from turnout.service.jobs import Caller, Jobs, JobView
+from turnout.service.jobs import Caller, Jobs, JobView, Visitable
 from turnout.service.logs import Line, LogPage, Logs
 from turnout.service.merged import Numbered
 from turnout.storage.anywhere import Objects
-from turnout.storage.anywhere_shelf import Opened
 from turnout.storage.objects import Info
 
 __all__ = [
@@ -21,5 +21,7 @@ __all__ = [
     "Logs",
     "Numbered",
     "Objects",
-    "Opened",
+    "Size",
+    "Terminal",
+    "Visitable",
 ]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.control import Control, Explanation
-from turnout.errors import Invalid, NotFound
+from turnout.errors import Denied, Invalid, NotFound, WrongState
 from turnout.job import (
     All,
     Attempt,
@@ -22,9 +22,12 @@ from turnout.job import (
     Replica,
     ReplicaLog,
     ReplicaName,
+    ReplicaState,
     Sample,
+    Size,
     Spec,
     State,
+    Terminal,
     from_uuid,
 )
 from turnout.job.resources import Share
@@ -43,7 +46,25 @@ class Caller(NamedTuple):
 class JobView(NamedTuple):
     job: Job
     replicas: tuple[Replica, ...]
-    document: bytes
+    kept: bytes
+    locked: str = ""
+    """Why `document` cannot be had: the job's key is gone. Everything else about it can."""
+
+    @property
+    def document(self) -> bytes:
+        """Raises WrongState if it is locked."""
+        if self.locked:
+            raise WrongState(self.locked)
+        return self.kept
+
+
+class Visitable(NamedTuple):
+    """What people may open in a job at the moment."""
+
+    shells: tuple[str, ...] = ()
+    """The names of the replicas."""
+    dashboard: str = ""
+    """The name of the replica that has one."""
 
 
 class Jobs:
@@ -55,12 +76,18 @@ class Jobs:
     def clusters(self) -> frozenset[str]:
         return self._clusters
 
+    async def projects(self) -> list[str]:
+        """Those that have jobs."""
+        return await self._store.projects()
+
     async def create(self, caller: Caller, new: NewJob) -> Job:
-        """On disk when it returns."""
+        """On disk when it returns. Raises NotFound or WrongState for a key that is unknown, or cannot be had."""
         if new.cluster not in self._clusters:
             raise NotFound(f"no cluster {new.cluster}; there are {', '.join(sorted(self._clusters))}")
         if new.labels:
             check_labels(new.labels)
+        if new.spec.key:
+            new = self._with_data_key(new)
         notes = new.notes + self._runtime_notes(new)
         return await self._control.create(msgspec.structs.replace(new, project=caller.project, notes=notes))
 
@@ -115,6 +142,11 @@ class Jobs:
         return await self._control.amend(
             job_id, caller.key, document=document, priority=priority, labels=labels
         )
+
+    async def note(self, caller: Caller, job_id: int, text: str) -> None:
+        """Put down something about the job, as one of its events."""
+        await self._own(caller, job_id)
+        await self._control.amend(job_id, caller.key, note=text)
 
     async def stop(self, caller: Caller, job_id: int) -> Job:
         return await self._control.stop(job_id, caller.key)
@@ -174,6 +206,29 @@ class Jobs:
         """Yields whenever a log of the job's current attempt may have grown."""
         return self._control.follow(job)
 
+    async def visitable(self, view: JobView) -> Visitable:
+        running = [str(one.name) for one in view.replicas if one.state is ReplicaState.RUNNING]
+        if view.job.state is not State.RUNNING or not running:
+            return Visitable()
+        spec = await self.spec(view)
+        lead = str(lead_of(spec)) if spec.dashboard else ""
+        return Visitable(tuple(running) if spec.opens_shells else (), lead if lead in running else "")
+
+    async def shell(self, caller: Caller, job_id: int, replica: str, size: Size) -> Terminal:
+        """Beside the program of a replica that runs. Raises NotFound, Denied, WrongState or Unreachable."""
+        view = await self.by_id(caller, job_id)
+        if not (await self.spec(view)).opens_shells:
+            raise Denied(f"job {job_id} was created without shells: enableWebAccess or Debug asks for them")
+        return await self._control.shell(view.job, _running(view, replica).name, size)
+
+    async def dashboard(self, caller: Caller, job_id: int) -> tuple[str, int] | None:
+        """Where the page of a job's lead can be reached from here; None while there is none. Raises as `shell`."""
+        view = await self.by_id(caller, job_id)
+        spec = await self.spec(view)
+        if not spec.dashboard:
+            raise Denied(f"job {job_id} was created without a dashboard: enableDashboardAccess asks for one")
+        return await self._control.dashboard(view.job, _running(view, str(lead_of(spec))))
+
     def closing(self) -> bool:
         return self._control.hub.closed
 
@@ -204,7 +259,15 @@ class Jobs:
     async def _views(self, jobs: list[Job]) -> list[JobView]:
         replicas = await self._store.replicas(jobs)
         documents = await self._store.documents([job.id for job in jobs])
-        return [JobView(job, tuple(replicas.get(job.id, ())), documents[job.id]) for job in jobs]
+        return [_view(job, replicas.get(job.id, []), documents.get(job.id)) for job in jobs]
+
+    def has_key(self, name: str) -> bool:
+        """Whether the key ring has one of this name."""
+        return name in self._store.ring
+
+    def _with_data_key(self, new: NewJob) -> NewJob:
+        wrapped = self._store.ring.new(new.spec.key).header.text
+        return msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, wrapped_key=wrapped))
 
     def _runtime_notes(self, new: NewJob) -> tuple[str, ...]:
         """Say once for each runtime what was asked for and what runs instead."""
@@ -213,6 +276,23 @@ class Jobs:
             f"{name} asks for {program.wants}; here it runs on {self._control.runtime(new.cluster, name)}"
             for name, program in programs.items()
         )
+
+
+def _view(job: Job, replicas: list[Replica], document: bytes | None) -> JobView:
+    if document is None:
+        return JobView(job, tuple(replicas), b"", locked=job.message)
+    return JobView(job, tuple(replicas), document)
+
+
+def lead_of(spec: Spec) -> ReplicaName:
+    return ReplicaName(spec.lead.name, 0)
+
+
+def _running(view: JobView, name: str) -> Replica:
+    replica = next((one for one in view.replicas if str(one.name) == name), None)
+    if replica is None or replica.state is not ReplicaState.RUNNING:
+        raise WrongState(f"{name} of job {view.job.id} is not running")
+    return replica
 
 
 def _mine(caller: Caller, query: Query) -> Query:

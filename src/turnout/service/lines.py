@@ -53,8 +53,10 @@ class Stream:
                 yield RawLine(at, start, end, text)
 
     def last(self, most: int) -> Iterator[RawLine]:
-        """The lines that the last `most` bytes have to do with; the first of them may begin before those."""
-        begin = self._log.size(self._number) - most
+        """The lines that their last `most` bytes have to do with; the first of them may begin before those."""
+        end = self._log.size(self._number)
+        # What has no end yet is no line, and what no mark covers is not told.
+        begin = (end if self._final else self._line_start(min(end, self.covered(self.marks - 1)))) - most
         if self._hole and begin < self._hole[1]:
             begin -= self._hole[1] - self._hole[0]
         return self.lines(self._line_start(max(0, begin)))

@@ -2,5 +2,6 @@
 
 from turnout.storage.remote import Backing
 from turnout.storage.storage import Bound, Remote, Storage
+from turnout.vault import KeyGone
 
-__all__ = ["Backing", "Bound", "Remote", "Storage"]
+__all__ = ["Backing", "Bound", "KeyGone", "Remote", "Storage"]

@@ -118,6 +118,7 @@ class _Here:
         bucket, project = self._place
         descriptor, info = await asyncio.to_thread(self._embedded.open, bucket, key, project)
         reading = Reading(descriptor)
+        reading.use(await asyncio.to_thread(self._embedded.pread, descriptor, info))
         start, end = byte_range(asked, info.size) or (0, info.size)
         return Opened(info, start, end, reading.part(start, end), reading.close)
 

@@ -24,6 +24,7 @@ class Buckets:
         self._directory = directory
         self._owner: Owner | bool = True if owner is None else owner
         self._records = directory / ".owners"
+        self._sealed = directory / ".sealed"
         self._owners: dict[str, str] = {}
         self._prepared = False
 
@@ -88,6 +89,16 @@ class Buckets:
         directory = self._directory / ".uploads"
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory
+
+    def has_sealed(self, bucket: str) -> bool:
+        """Whether an object that is sealed was ever put into it."""
+        return (self._sealed / bucket).exists()
+
+    def mark_sealed(self, bucket: str) -> None:
+        if not self.has_sealed(bucket):
+            self._prepare()
+            self._sealed.mkdir(mode=0o700, exist_ok=True)
+            (self._sealed / bucket).touch()
 
     def remove(self, bucket: str, project: str) -> None:
         """Its name stays this project's: whatever still points there never meets another's data.

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.errors import Invalid
+from turnout.vault.chunks import shape
 
 UNKNOWN_TYPE = "application/octet-stream"
 
@@ -42,6 +43,8 @@ class Info(NamedTuple):
     metadata: dict[str, str]
     generation: int
     """Another one whenever the bytes are replaced."""
+    sealed: bool = False
+    """Its file holds it encrypted: `Embedded.pread` opens it."""
 
 
 class Attributes(msgspec.Struct, array_like=True):
@@ -52,6 +55,8 @@ class Attributes(msgspec.Struct, array_like=True):
     crc32c: str | None
     content_type: str
     metadata: dict[str, str]
+    plain: int | None = None
+    """Of a sealed object: how many bytes it has when it is opened. `size` is always the file's."""
 
 
 def check(content_type: str, metadata: dict[str, str]) -> None:
@@ -66,11 +71,12 @@ def check(content_type: str, metadata: dict[str, str]) -> None:
 
 
 def keep(file: int, attributes: Attributes) -> None:
-    """Where the file system cannot keep it, it is not kept."""
+    """Where the file system cannot keep it, it is not kept. Raises OSError if it must be: for a sealed object."""
     try:
         os.setxattr(file, _NAME, msgspec.msgpack.encode(attributes))
     except OSError:
-        return
+        if attributes.plain is not None:
+            raise
 
 
 def describe(key: str, file: int | str, status: os.stat_result) -> Info:
@@ -83,9 +89,11 @@ def describe(key: str, file: int | str, status: os.stat_result) -> Info:
             f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}".encode(), usedforsecurity=False
         )
         kept = Attributes(0, 0, f"{etag.hexdigest()}-1", None, None, UNKNOWN_TYPE, {})
+        if isinstance(file, int) and (found := shape(file, status.st_size)):
+            kept.plain = found.size  # its attributes were lost on the way, as a copy by hand does
     return Info(
         key,
-        status.st_size,
+        status.st_size if kept.plain is None else kept.plain,
         status.st_mtime_ns,
         kept.etag,
         kept.md5,
@@ -93,6 +101,7 @@ def describe(key: str, file: int | str, status: os.stat_result) -> Info:
         kept.content_type or UNKNOWN_TYPE,
         kept.metadata,
         status.st_mtime_ns,
+        kept.plain is not None,
     )
 
 

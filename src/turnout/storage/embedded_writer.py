@@ -18,6 +18,7 @@ from turnout.errors import AlreadyExists, Invalid, Misconfigured, Unavailable, W
 from turnout.storage import embedded_sums as sums
 from turnout.storage.embedded_attributes import Attributes, Info, describe, keep
 from turnout.storage.walk import Blocked, Missing, Owner, keep_directory, make_directory
+from turnout.vault.chunks import Sealing
 
 Expect = int | Literal["absent"] | None
 Enter = Callable[[tuple[str, ...]], AbstractContextManager[int]]
@@ -44,7 +45,9 @@ class Writer:
         content_type: str,
         metadata: dict[str, str],
         expect: Expect,
+        sealing: Sealing | None = None,
     ) -> None:
+        """`sealing`: nothing of the object reaches the disk as it is."""
         self._enter = enter
         self._owner = owner
         self._bucket, self._parts = place
@@ -58,6 +61,10 @@ class Writer:
         self._lock = threading.RLock()
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)  # as long as it is held, sweep() leaves it alone
+        self._sealing = sealing
+        self._sealed = sealing is not None
+        if sealing:
+            self._append(sealing.begin)
 
     @property
     def key(self) -> str:
@@ -77,13 +84,22 @@ class Writer:
         with self._lock:
             self._md5.update(data)
             self._crc32c = sums.extend(self._crc32c, data if isinstance(data, bytes) else memoryview(data))
-            rest = memoryview(data)
-            while rest:
-                try:
-                    rest = rest[os.write(self._file, rest) :]
-                except OSError as error:
-                    raise self._failed(error) from None
+            self._append(self._sealing.add(data) if self._sealing else data)
             self.size += len(data)
+
+    def _append(self, data: bytes | bytearray | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._file, rest) :]
+            except OSError as error:
+                raise self._failed(error) from None
+
+    def take_sealed(self, file: int, info: Info) -> None:
+        """All of an object whose file is sealed, as it is: it takes no key. commit() must be told the etag."""
+        self.take(file, os.fstat(file).st_size, info.crc32c or sums.spelt(0))
+        self.size, self._crc32c = info.size, sums.unspelt(info.crc32c or sums.spelt(0))
+        self._sealed = True
 
     def take(self, file: int, size: int, crc32c: str, offset: int = 0) -> None:
         """Appends this much of an open file, whose crc32c is known, without the bytes passing through here."""
@@ -112,7 +128,7 @@ class Writer:
             try:
                 if not self._parts[-1]:
                     return self._make_directory()
-                self._seal(etag, md5)
+                self._finish(etag, md5)
                 return self._place()
             except OSError as error:
                 raise self._failed(error) from None
@@ -143,7 +159,9 @@ class Writer:
             keep_directory(here)
             return describe(self.key, here, os.fstat(here))
 
-    def _seal(self, etag: str, md5: str) -> None:
+    def _finish(self, etag: str, md5: str) -> None:
+        if self._sealing:
+            self._append(self._sealing.finish())
         os.fchmod(self._file, 0o644)
         if not isinstance(self._owner, bool):
             os.fchown(self._file, *self._owner)
@@ -163,6 +181,7 @@ class Writer:
                 self.crc32c,
                 self._content_type,
                 self._metadata,
+                self.size if self._sealed else None,
             ),
         )
         os.fsync(self._file)
@@ -209,6 +228,10 @@ class Writer:
     def _failed(self, error: OSError) -> Exception:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return Unavailable(f"{self.key!r} cannot be written: the disk of the buckets is full")
+        if error.errno == errno.EOPNOTSUPP and self._sealed:
+            return Misconfigured(
+                f"{self.key!r} cannot be kept sealed: the file system of the buckets has no extended attributes"
+            )
         if error.errno == errno.EXDEV:
             return Misconfigured(f"the bucket {self._bucket!r} lies on another file system than the others")
         return Misconfigured(f"{self.key!r} cannot be written: {error.strerror}")

@@ -8,7 +8,10 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from turnout.errors import AlreadyExists, Denied, Invalid, Misconfigured, NotFound, WrongState
 from turnout.storage.buckets import Buckets
@@ -16,8 +19,13 @@ from turnout.storage.embedded_attributes import UNKNOWN_TYPE, Info, check, descr
 from turnout.storage.embedded_keys import can_be_key, split
 from turnout.storage.embedded_listing import Asked, Page, page
 from turnout.storage.embedded_writer import Expect, Writer, check_expected, one_at_a_time, read_all, sweep
-from turnout.storage.source import check_bucket
+from turnout.storage.source import InBucket, check_bucket, parse
 from turnout.storage.walk import MADE, Blocked, Missing
+from turnout.vault import KeyRing
+from turnout.vault.chunks import Sealing, Unsealed
+
+if TYPE_CHECKING:
+    from turnout.vault.cipher import DataKey
 
 __all__ = ["Embedded", "Expect", "Info", "Page", "Writer"]
 
@@ -28,8 +36,11 @@ class Embedded:
     """Everywhere: NotFound if bucket or key are not there, Denied for another project's bucket, Invalid for a name
     that cannot be one."""
 
-    def __init__(self, buckets: Buckets) -> None:
+    def __init__(self, buckets: Buckets, ring: KeyRing | None = None) -> None:
         self._buckets = buckets
+        self._ring = KeyRing() if ring is None else ring
+        self.mounted: Callable[[], Iterable[str]] = tuple
+        """The sources of all mounts that jobs have now: such a directory stays, even if it is empty."""
 
     def buckets(self, project: str) -> list[tuple[str, int]]:
         """Names, each with when it was made (ns)."""
@@ -47,7 +58,9 @@ class Embedded:
             return
 
     def remove_bucket(self, name: str, project: str) -> None:
-        """Raises WrongState if it is not empty. The name stays this project's."""
+        """Raises WrongState if it is not empty, or a job has it. The name stays this project's."""
+        if self._is_mounted(name, ()):
+            raise WrongState(f"the bucket {name!r} is mounted by a job", field="bucket")
         try:
             self._buckets.remove(name, project)
         except OSError as error:
@@ -79,6 +92,29 @@ class Embedded:
             raise _no_key(bucket, key)
         return file, describe(key, file, status)
 
+    def pread(self, file: int, info: Info) -> Callable[[int, int], bytes]:
+        """How the bytes of what `open` gave are read: as `os.pread` does, without the file. Raises KeyGone.
+
+        So may the function that it returns, for an object that is sealed.
+        """
+        return Unsealed(file, self._ring).pread if info.sealed else partial(os.pread, file)
+
+    def ever_sealed(self, bucket: str) -> bool:
+        """Whether a sealed object was ever put into it."""
+        return self._buckets.has_sealed(bucket)
+
+    def holds_sealed(self, bucket: str, prefix: str, project: str) -> bool:
+        """Whether one of the objects that begin so is sealed."""
+        if not self.ever_sealed(bucket):
+            return False
+        after = ""
+        while True:
+            found = self.list(bucket, project, prefix, after=after)
+            if any(info.sealed for info in found.objects):
+                return True
+            if not (after := found.next):
+                return False
+
     def list(
         self,
         bucket: str,
@@ -107,6 +143,7 @@ class Embedded:
         content_type: str = "",
         metadata: dict[str, str] | None = None,
         expect: Expect = None,
+        seal_with: "DataKey | None" = None,
     ) -> Writer:
         """The bucket is made if it is missing, when the object is committed.
 
@@ -117,6 +154,9 @@ class Embedded:
         check_bucket(bucket, bucket)
         check(content_type, metadata or {})
         self._buckets.has(bucket, project)
+        if seal_with:
+            self.uploads()
+            self._buckets.mark_sealed(bucket)
         return Writer(
             self.uploads(),
             lambda above: self._buckets.enter(bucket, above, project, make=True),
@@ -125,6 +165,7 @@ class Embedded:
             content_type or UNKNOWN_TYPE,
             metadata or {},
             expect,
+            Sealing(seal_with) if seal_with else None,
         )
 
     def delete(self, bucket: str, key: str, project: str, expect: int | None = None) -> None:
@@ -156,10 +197,14 @@ class Embedded:
             facts = info.metadata if metadata is None else metadata
             writer = self.writer(to_bucket, to_key, project, kind, facts, expect)
             with contextlib.closing(_Aborting(writer)):
-                if info.crc32c is None:
+                if info.sealed:
+                    self._buckets.mark_sealed(to_bucket)
+                    writer.take_sealed(file, info)
+                elif info.crc32c is None:
                     read_all(file, info.size, writer.write)
                     return writer.commit()
-                writer.take(file, info.size, info.crc32c)
+                else:
+                    writer.take(file, info.size, info.crc32c)
                 if describe(key, file, os.fstat(file)) != info:
                     raise WrongState(f"{key!r} was written to while it was being copied")
                 return writer.commit(info.etag, info.md5 or "")
@@ -198,10 +243,16 @@ class Embedded:
                 with self._buckets.enter(bucket, parts[:-1], project) as above:
                     if not asked:
                         os.getxattr(f"/proc/self/fd/{above}/{parts[-1]}", MADE, follow_symlinks=False)
+                    if self._is_mounted(bucket, parts):
+                        return
                     os.rmdir(parts[-1], dir_fd=above)
             except (OSError, Invalid, NotFound):
                 return  # not empty, not ours to remove, or gone
             parts, asked = parts[:-1], False
+
+    def _is_mounted(self, bucket: str, parts: tuple[str, ...]) -> bool:
+        here = [source for source in self.mounted() if f"://{bucket}" in source]
+        return any(parse(source) == InBucket(bucket, parts) for source in here)
 
 
 class _Aborting:

@@ -9,9 +9,11 @@ import msgspec
 from turnout.errors import Denied, Invalid, NotFound, Unsupported
 from turnout.storage.buckets import Buckets
 from turnout.storage.host import HostPaths
+from turnout.storage.near import Near
 from turnout.storage.objects import Embedded
 from turnout.storage.remote import Backing, carried, choose
 from turnout.storage.source import Elsewhere, InBucket, OnHost, parse
+from turnout.vault import KeyRing
 
 READ, WRITE, ENTER = 4, 2, 1
 
@@ -57,18 +59,24 @@ class Storage:
         owner: tuple[int, int] | None,
         blocked: Blocked = lambda path, mode: None,
         remote: Remote = Remote(),  # noqa: B008
+        ring: KeyRing | None = None,
     ) -> None:
         """`host_paths`: (directory, writable) that `file://` may reach. `owner`: (uid, gid) of what is made here."""
         self._backings, self._schemes, self._private, self._environment = remote
         self._buckets = Buckets(buckets, owner)
-        self.embedded = Embedded(self._buckets)
+        self.embedded = Embedded(self._buckets, ring)
         """The buckets that lie here, object by object."""
         self._host = HostPaths(host_paths, data)
         self._blocked = blocked
 
-    def check(self, source: str, read_only: bool = False) -> str:
-        """Raises Invalid if no job could ever have it. Makes nothing. What the user should know, if anything."""
+    def check(self, source: str, read_only: bool = False, project: str = "") -> str:
+        """Raises Invalid if no job could ever have it. Makes nothing. What the user should know, if anything.
+
+        Raises Denied if it is in a bucket that is not this project's.
+        """
         place = parse(source)
+        if project and isinstance(place, InBucket) and self.transfer(source, project) is None:
+            self._buckets.has(place.bucket, project)
         if not isinstance(place, OnHost):
             return ""
         found = self._host.find(source, place.path)
@@ -109,6 +117,13 @@ class Storage:
             return self.embedded.open(place.bucket, "/".join(place.parts), project)[0]
         except (NotFound, Invalid):
             return None
+
+    def near(self, source: str, project: str) -> Near | None:
+        """What lies in an embedded bucket, object by object; None for all other sources. Raises Invalid."""
+        place = parse(source)
+        if not isinstance(place, InBucket) or self.transfer(source, project) is not None:
+            return None
+        return Near(self.embedded, place, project, directory=source.endswith("/"))
 
     def bind(self, source: str, project: str, read_only: bool) -> Bound:
         """The directory for a job of this project; a bucket or a directory in one is made if it is missing.

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Callable
+from functools import partial
 
 from turnout.errors import Invalid, TurnoutError
 
@@ -15,8 +16,13 @@ class Reading:
 
     def __init__(self, descriptor: int, start: int = 0, end: int = 0) -> None:
         self._descriptor = descriptor
+        self._pread: Callable[[int, int], bytes] = partial(os.pread, descriptor)
         self._start = start
         self._end = end
+
+    def use(self, pread: Callable[[int, int], bytes]) -> None:
+        """Where the file's own bytes are not what is wanted: see `Embedded.pread`."""
+        self._pread = pread
 
     def part(self, start: int, end: int) -> "Reading":
         self._start, self._end = start, end
@@ -25,7 +31,7 @@ class Reading:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while self._start < self._end:
             wanted = min(PIECE, self._end - self._start)
-            piece = await asyncio.to_thread(os.pread, self._descriptor, wanted, self._start)
+            piece = await asyncio.to_thread(self._pread, wanted, self._start)
             if not piece:
                 raise TurnoutError("the file became shorter while it was read")
             self._start += len(piece)

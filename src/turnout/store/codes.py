@@ -53,4 +53,5 @@ KINDS = {
     EventKind.PREEMPTED: 10,
     EventKind.CHANGED: 11,
     EventKind.HUNG: 12,
+    EventKind.RESTARTED: 13,
 }

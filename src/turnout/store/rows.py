@@ -119,12 +119,13 @@ def past_row(past: Past) -> Row:
         REASONS[past.reason],
         _storable(past.message),
         past.replica,
+        past.code,
     )
 
 
 def past_of(row: Sequence[Any]) -> Past:
-    job, attempt, started, ended, reason, message, replica = row
-    return Past(job, attempt, started, ended, _REASON_BY_CODE[reason], message, replica)
+    job, attempt, started, ended, reason, message, replica, code = row
+    return Past(job, attempt, started, ended, _REASON_BY_CODE[reason], message, replica, code)
 
 
 def sample_row(attempt: Attempt, sample: Sample) -> Row:
@@ -175,6 +176,7 @@ def _replica_state(replica: Replica) -> Row:
         replica.exit_code,
         replica.signal,
         _storable(replica.message),
+        replica.restarts,
     )
 
 

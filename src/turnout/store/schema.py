@@ -83,6 +83,7 @@ replicas = Table(
     Column("signal", SmallInteger),
     Column("message", _Text, nullable=False),
     Column("rank", Integer, nullable=False),
+    Column("restarts", Integer, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 
@@ -115,6 +116,7 @@ past = Table(
     Column("reason", SmallInteger, nullable=False),
     Column("message", _Text, nullable=False),
     Column("replica", _Text, nullable=False),
+    Column("code", BigInteger),
     sqlite_with_rowid=False,
 )
 

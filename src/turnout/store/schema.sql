@@ -86,6 +86,7 @@ CREATE TABLE past (
     reason SMALLINT NOT NULL,
     message TEXT NOT NULL,
     replica TEXT NOT NULL,
+    code BIGINT,
     PRIMARY KEY (job, attempt)
 )
  WITHOUT ROWID;
@@ -106,6 +107,7 @@ CREATE TABLE replicas (
     signal SMALLINT,
     message TEXT NOT NULL,
     rank INTEGER NOT NULL,
+    restarts INTEGER DEFAULT '0' NOT NULL,
     PRIMARY KEY (job, attempt, role, "index")
 )
  WITHOUT ROWID;
@@ -129,6 +131,6 @@ CREATE TABLE alembic_version (
     PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0002');
+INSERT INTO alembic_version (version_num) VALUES ('0003');
 
 COMMIT;

@@ -39,10 +39,19 @@ class Flavour(NamedTuple):
     """The function that tells where one text lies in another."""
     by_id: str
     """Behind the table's name: go through it in the order of its ids."""
+    like: str
+    any_text: str
+    """Behind `like`, a pattern: this stands for any text,"""
+    plain: dict[str, str]
+    """and these characters mean themselves when they are written so."""
+
+    def pattern(self, text: str) -> str:
+        """With `*` for any text."""
+        return "".join(self.any_text if char == "*" else self.plain.get(char, char) for char in text)
 
 
-SQLITE = Flavour("?", "instr", " NOT INDEXED")
-POSTGRES = Flavour("%s", "strpos", "")
+SQLITE = Flavour("?", "instr", " NOT INDEXED", "GLOB", "*", {"?": "[?]", "[": "[[]"})
+POSTGRES = Flavour("%s", "strpos", "", "LIKE", "%", {"%": r"\%", "_": r"\_", "\\": r"\\"})
 
 
 class Statements:
@@ -52,6 +61,13 @@ class Statements:
         self.last_id = "SELECT max(id) FROM jobs"
         self.job = f"{jobs} WHERE id = {mark}"
         self.by_handle = f"{jobs} WHERE {_equal(('project', 'scope', 'handle'), mark)} AND {NAMED}"
+        # From one project to the next by the index, however many jobs lie between.
+        least = f"SELECT min(project) FROM jobs WHERE {NOT_DELETED}"
+        self.projects = (
+            f"WITH RECURSIVE found(project) AS ({least} UNION ALL"
+            f" SELECT ({least} AND jobs.project > found.project) FROM found WHERE found.project IS NOT NULL)"
+            " SELECT project FROM found WHERE project IS NOT NULL"
+        )
         self.document = f"SELECT document FROM documents WHERE job = {mark}"
         self.spec = f"SELECT spec FROM documents WHERE job = {mark}"
         self.replicas = (

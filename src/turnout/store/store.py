@@ -6,6 +6,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from turnout.errors import NotFound
 from turnout.job import (
     Attempt,
@@ -25,9 +27,11 @@ from turnout.store.assets import StoredAssets
 from turnout.store.codes import FIRST_ENDED
 from turnout.store.driver import Driver, Step
 from turnout.store.keys import StoredKeys
+from turnout.store.locks import Locks, stand_in
 from turnout.store.statements import Statements
 from turnout.store.where import Selection
 from turnout.store.writing import Writing
+from turnout.vault import KeyGone, KeyRing
 
 
 @dataclass(slots=True)
@@ -64,15 +68,16 @@ class LiveJob(NamedTuple):
 
 
 class Store:
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, ring: KeyRing | None = None) -> None:
         self._driver = driver
+        self._locks = Locks(KeyRing() if ring is None else ring)
         self._sql = Statements(driver.flavour)
         self._writing = Writing(driver)
         self.assets = StoredAssets(driver, self._sql, self._writing)
         self.keys = StoredKeys(driver, self._sql, self._writing)
 
     @staticmethod
-    def open(url: str, database: Path) -> "Store":
+    def open(url: str, database: Path, ring: KeyRing | None = None) -> "Store":
         """`url` names a PostgreSQL database; empty: SQLite in the file `database`, which is made if need be.
 
         Brings an old schema up to date. Raises Misconfigured if there is nothing to work with.
@@ -80,15 +85,19 @@ class Store:
         if url:
             from turnout.store.postgres import open_postgres
 
-            return Store(open_postgres(url))
+            return Store(open_postgres(url), ring)
         from turnout.store.migrate import open_sqlite
 
-        return Store(open_sqlite(database))
+        return Store(open_sqlite(database), ring)
+
+    @property
+    def ring(self) -> KeyRing:
+        return self._locks.ring
 
     async def commit(self, batch: Batch) -> None:
         """Durable when it returns; raises StoreError if nothing was written. One at a time, by control only."""
         # The rows are taken here and now: what the caller changes while the thread writes belongs to its next batch.
-        if steps := self._steps(batch):
+        if steps := self._steps(self._locks.sealed(batch)):
             await self._writing.write(steps)
 
     async def taken(self, handles: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
@@ -99,19 +108,24 @@ class Store:
     async def live(self) -> list[LiveJob]:
         """All that have not ended, oldest first. Their number, not the store's size, decides how long it takes."""
         found = await self._driver.read(self._sql.live_jobs)
-        members = map(rows.replica_of, await self._driver.read(self._sql.live_replicas))
+        members = map(self._replica, await self._driver.read(self._sql.live_replicas))
         gangs = {job: list(gang) for job, gang in groupby(members, lambda replica: replica.job)}
-        before = map(rows.past_of, await self._driver.read(self._sql.live_past))
+        before = map(self._past, await self._driver.read(self._sql.live_past))
         pasts = {job: tuple(past) for job, past in groupby(before, lambda past: past.job)}
-        return [
-            LiveJob(
-                job := rows.job_of(row[:-1]),
-                rows.spec_of(row[-1]),
-                gangs.get(job.id, []),
-                pasts.get(job.id, ()),
-            )
-            for row in found
-        ]
+        live: list[LiveJob] = []
+        for row in found:
+            job = self._job(row[:-1])
+            gang = gangs.get(job.id, [])
+            live.append(LiveJob(job, self._live_spec(job, row[-1], gang), gang, pasts.get(job.id, ())))
+        return live
+
+    def _live_spec(self, job: Job, data: bytes, gang: list[Replica]) -> Spec:
+        try:
+            spec, lost = rows.spec_of(self._locks.opened_spec(job.id, bytes(data))), False
+        except KeyGone:
+            spec, lost = stand_in(bytes(data), gang), True
+        self._locks.live(job, spec, lost=lost)
+        return spec
 
     async def last_id(self) -> int:
         """The largest id ever given; 0 in an empty store."""
@@ -120,21 +134,27 @@ class Store:
     async def job(self, job_id: int) -> Job | None:
         if not rows.storable(job_id):
             return None
-        return _first(await self._driver.each(self._sql.job, [(job_id,)]))
+        found = (await self._driver.each(self._sql.job, [(job_id,)]))[0]
+        return self._locks.opened_job(rows.job_of(found[0]), remember=True) if found else None
 
     async def by_handle(self, project: str, scope: str, handle: str) -> Job | None:
         """The one that is not deleted."""
         key = project, scope, handle
         if not all(map(rows.storable, key)):
             return None
-        return _first(await self._driver.each(self._sql.by_handle, [key]))
+        found = (await self._driver.each(self._sql.by_handle, [key]))[0]
+        return self._job(found[0]) if found else None
 
     async def find(self, query: Query, page: Page) -> list[Job]:
         """States and reasons are ordered by how a life goes, not by their names."""
         selection = Selection(query, self._driver.flavour)
         sql, values = selection.page(page)
         near = selection.plain and page.order_by == "id" and page.limit + page.offset <= NEAR_ROWS
-        return [rows.job_of(row) for row in await self._driver.read(sql, values, near=near)]
+        return [self._job(row) for row in await self._driver.read(sql, values, near=near)]
+
+    async def projects(self) -> list[str]:
+        """Those that have jobs. Their number, not the store's size, decides how long it takes."""
+        return [row[0] for row in await self._driver.read(self._sql.projects)]
 
     async def count(self, query: Query) -> int:
         sql, values = Selection(query, self._driver.flavour).count()
@@ -143,30 +163,33 @@ class Store:
     async def replicas(self, jobs: list[Job]) -> dict[int, list[Replica]]:
         """Of each one's current attempt, in the gang's order."""
         found = await self._driver.each(self._sql.replicas, [(job.id, job.attempt) for job in jobs])
-        return {job.id: [rows.replica_of(row) for row in gang] for job, gang in zip(jobs, found, strict=True)}
+        return {job.id: [self._replica(row) for row in gang] for job, gang in zip(jobs, found, strict=True)}
 
     async def gang(self, attempt: Attempt) -> list[Replica]:
         """An attempt's replicas, in the gang's order; also of one that is past."""
         found = await self._driver.each(self._sql.replicas, [tuple(attempt)])
-        return [rows.replica_of(row) for row in found[0]]
+        return [self._replica(row) for row in found[0]]
 
     async def documents(self, ids: list[int]) -> dict[int, bytes]:
-        """Jobs that do not exist are left out."""
+        """Jobs that do not exist are left out, and so are those whose key is gone: their message says that."""
         found = await self._driver.each(self._sql.document, [(job_id,) for job_id in ids])
-        return {job_id: bytes(one[0][0]) for job_id, one in zip(ids, found, strict=True) if one}
+        kept = {job_id: bytes(one[0][0]) for job_id, one in zip(ids, found, strict=True) if one}
+        opened = ((job_id, self._locks.document(job_id, data)) for job_id, data in kept.items())
+        return {job_id: document for job_id, document in opened if document is not None}
 
     async def spec(self, job_id: int) -> Spec:
+        """Raises KeyGone."""
         found = (await self._driver.each(self._sql.spec, [(job_id,)]))[0]
         if not found:
             raise NotFound(f"there is no job {job_id}")
-        return rows.spec_of(found[0][0])
+        return rows.spec_of(self._locks.opened_spec(job_id, bytes(found[0][0])))
 
     async def events(self, job_id: int) -> list[Event]:
         """In the order in which they happened."""
         found = await self._driver.read(self._sql.events, (job_id, NEAR_ROWS + 1), near=True)
         if len(found) > NEAR_ROWS:
             found = await self._driver.read(self._sql.events, (job_id, ALL))
-        return [rows.event_of(row) for row in found]
+        return [rows.event_of((*row[:-1], self._locks.text(job_id, row[-1], "event"))) for row in found]
 
     async def labels(self, ids: list[int]) -> dict[int, dict[str, str]]:
         found = await self._driver.each(self._sql.labels, [(job_id,) for job_id in ids])
@@ -174,7 +197,7 @@ class Store:
 
     async def past(self, job_id: int) -> list[Past]:
         """The attempts before the job's last, in their order."""
-        return [rows.past_of(row) for row in (await self._driver.each(self._sql.past, [(job_id,)]))[0]]
+        return [self._past(row) for row in (await self._driver.each(self._sql.past, [(job_id,)]))[0]]
 
     async def samples(self, job_id: int, replica: ReplicaName) -> list[Sample]:
         """Of all attempts, by time."""
@@ -202,7 +225,7 @@ class Store:
         deleted = [(job.deleted, job.id) for job in batch.jobs if job.deleted is not None]
         steps = (
             Step(sql.insert_job, [rows.job_row(job) for job, _ in batch.created]),
-            Step(sql.insert_document, [rows.document_row(job, new) for job, new in batch.created]),
+            Step(sql.insert_document, [self._document_row(job, new) for job, new in batch.created]),
             Step(sql.update_job, [rows.job_change(job) for job in batch.jobs], changes=True),
             Step(sql.delete_job, deleted, changes=True),
             Step(
@@ -213,6 +236,23 @@ class Store:
             *self._amendments(batch),
         )
         return [step for step in steps if step.rows]
+
+    def _document_row(self, job: Job, new: NewJob) -> rows.Row:
+        job_id, document, spec = rows.document_row(job, new)
+        return job_id, document, self._locks.spec(job_id, spec)
+
+    def _job(self, row: rows.Row) -> Job:
+        return self._locks.opened_job(rows.job_of(row))
+
+    def _replica(self, row: rows.Row) -> Replica:
+        replica = rows.replica_of(row)
+        replica.message = self._locks.text(replica.job, replica.message, "replica")
+        return replica
+
+    def _past(self, row: rows.Row) -> Past:
+        past = rows.past_of(row)
+        message = self._locks.text(past.job, past.message, "past")
+        return past if message is past.message else replace(past, message=message)
 
     def _amendments(self, batch: Batch) -> Iterator[Step]:
         """What most turns have nothing of."""
@@ -236,10 +276,6 @@ class Store:
 NEAR_ROWS = 100
 """So few are read at once."""
 ALL = (1 << 63) - 1
-
-
-def _first(found: list[list[rows.Row]]) -> Job | None:
-    return rows.job_of(found[0][0]) if found[0] else None
 
 
 def _finished(row: rows.Row, before: int) -> bool:

@@ -18,6 +18,8 @@ from turnout.store.statements import JOB, LIVE, Flavour, names
 MOST_CONDITIONS = 500
 MOST_VALUES = 10_000
 """SQLite gives up at a depth of 1000, PostgreSQL at 65 535 parameters."""
+MOST_STARS = 8
+"""With each the time that a comparison takes may grow by the length of the text."""
 
 _TRUE, _FALSE = "1 = 1", "1 = 0"
 _CODED = {"state": STATES, "reason": REASONS}
@@ -31,6 +33,7 @@ _HOLDS: dict[str, Callable[[Anything, Anything], bool]] = {
     ">=": operator.ge,
     "in": lambda value, among: value in among,
     "contains": operator.contains,
+    "like": lambda value, pattern: bool(_regex(pattern).fullmatch(value)),
 }
 
 
@@ -99,6 +102,8 @@ class Selection:
                 return _TRUE
             case "contains":
                 return self._contains("value", label.value)
+            case "like":
+                return self._like("value", label.value)
             case "in":
                 return self._among("value", label.value)
             case _:
@@ -128,6 +133,8 @@ class Selection:
             condition = f"{column} IN ({', '.join(held)})" if held else _FALSE
         elif op == "contains":
             condition = self._contains(column, value)
+        elif op == "like":
+            condition = self._like(column, value)
         elif op == "in":
             condition = self._among(column, value)
         else:
@@ -140,6 +147,14 @@ class Selection:
         if not storable(value):
             return _FALSE
         return f"{self._flavour.find_text}({column}, {self._mark(value)}) > 0" if value else _TRUE
+
+    def _like(self, column: str, value: Anything) -> str:
+        value = re.sub(r"\*+", "*", value)
+        if value.count("*") > MOST_STARS:
+            raise Invalid(f"a pattern of the filter has more than {MOST_STARS} *")
+        if not storable(value):
+            return _FALSE
+        return f"{column} {self._flavour.like} {self._mark(self._flavour.pattern(value))}"
 
     def _among(self, column: str, values: Anything) -> str:
         marks = [self._mark(value) for value in values if storable(value)]
@@ -170,7 +185,7 @@ def _check(column: str, op: str, value: object) -> None:
         raise ValueError(f"{column} {op} {value!r}: a tuple belongs to `in`, and only to it")
     if not all(isinstance(one, kind) for one in (value if isinstance(value, tuple) else (value,))):
         raise ValueError(f"{column} is compared with {value!r}, which is no {kind.__name__}")
-    if op == "contains" and kind is int:
+    if op in ("contains", "like") and kind is int:
         raise ValueError(f"{column} is a number and contains nothing")
 
 
@@ -180,6 +195,10 @@ def _check_label(label: Label) -> None:
         raise ValueError(f"{what}: None is compared by = and !=")
     if label.value is not None and (label.op == "in") != isinstance(label.value, tuple):
         raise ValueError(f"{what}: a tuple belongs to `in`, and only to it")
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 def _nearest(op: str, text: str) -> tuple[str, str]:

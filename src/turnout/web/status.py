@@ -18,7 +18,7 @@ async def page(request: Request) -> Response:
     host = _host(request)
     filled = (
         text.replace("{{version}}", __version__)
-        .replace("{{endpoint}}", f"http://{host}")
+        .replace("{{endpoint}}", f"{request.url.scheme}://{host}")
         .replace("{{host}}", host)
     )
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}

@@ -45,6 +45,25 @@ class Cloud:
     def details(self, job_id: str) -> Any:
         return self("show_training_job_details", training_job_id=job_id)
 
+    def log(self, job_id: str, task: str = "worker-0") -> str:
+        """All that it has said so far."""
+        said = self("show_training_job_logs_preview", training_job_id=job_id, task_id=task)
+        return said.content or ""
+
+    def wait_for(self, job_id: str, text: str, task: str = "worker-0", seconds: float = 60) -> None:
+        """Until the task's log has the text."""
+        deadline = time.monotonic() + seconds
+        while text not in self.log(job_id, task):
+            phase = self.details(job_id).status.phase
+            assert phase in ("Pending", "Running"), self.log(job_id, task)
+            assert time.monotonic() < deadline, self.log(job_id, task)
+            time.sleep(0.1)
+
+    def events(self, job_id: str) -> list[str]:
+        """What happened, the first thing first."""
+        asked = {"training_job_id": job_id, "limit": 100, "order": "asc"}
+        return [event.message for event in self("list_training_job_events", **asked).events]
+
 
 def job(name: str, command: str = "true", **parts: Any) -> dict[str, Any]:
     """A job of a custom image; `metadata`, `algorithm` and `spec` are added to what it has."""
@@ -68,17 +87,25 @@ def refused(code: str, status: int = 400, match: str = "") -> Iterator[None]:
     assert match in (error.error_msg or "")
 
 
-def put(service: Service, url: str, content: str) -> None:
+def put(service: Service, url: str, content: str | bytes) -> None:
     """An object in a bucket of the default project."""
     headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}"}
     answer = httpx.put(
         f"{service.endpoint}/turnout/v1/object",
         params={"url": url},
-        content=content.encode(),
+        content=content.encode() if isinstance(content, str) else content,
         headers=headers,
         trust_env=False,
     )
     assert answer.status_code < 300, answer.text
+
+
+def get(service: Service, url: str) -> str:
+    headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}"}
+    where = f"{service.endpoint}/turnout/v1/object"
+    answer = httpx.get(where, params={"url": url}, headers=headers, trust_env=False)
+    assert answer.status_code == 200, answer.text
+    return answer.text
 
 
 def send(

@@ -38,6 +38,7 @@ def status(
         (State.PREPARING, None, ("Pending", "Queuing")),
         (State.RUNNING, None, ("Running", "Running")),
         (State.STOPPING, Reason.STOPPED, ("Terminating", "Terminating")),
+        (State.STOPPING, Reason.KILLED, ("Running", "Running")),
         (State.SUCCEEDED, Reason.SUCCEEDED, ("Completed", "Completed")),
         (State.FAILED, Reason.PROGRAM_FAILED, ("Failed", "Failed")),
         (State.FAILED, Reason.TIME_LIMIT, ("Terminated", "Terminated")),

@@ -71,6 +71,12 @@ def test_what_is_nested_too_deeply():
         decode.decode_job(json.dumps(WHOLE | {"ftjob_config": deep}).encode())
 
 
+def test_what_is_too_large():
+    with pytest.raises(Invalid, match="it may have 1048576") as caught:
+        decode.decode_job(json.dumps(WHOLE | {"ftjob_config": {"a": "x" * (1 << 20)}}).encode())
+    assert caught.value.code == "ModelArts.2788"
+
+
 def test_numbers_of_any_size_are_kept():
     new = new_job(WHOLE | {"ftjob_config": {"many": 10**40, "negative": -(2**64), "small": 1e-300}})
     assert answer.created(row(new), new.document)["ftjob_config"]["small"] == 1e-300

@@ -78,7 +78,7 @@ def test_a_restart_is_told_with_what_led_to_it() -> None:
 
 
 def test_a_hang_is_told_before_the_restart() -> None:
-    told = texts(restarted(Reason.HUNG, (EventKind.STOPPING, EventKind.RETRIED)))
+    told = texts(restarted(Reason.HUNG, (EventKind.HUNG, EventKind.RETRIED)))
     assert told[-3:] == [
         "Training job may be suspended: hung.",
         "Training job is restarted: hung.",
@@ -120,7 +120,7 @@ def test_ends(state: State, reason: Reason, said: tuple[str, str]) -> None:
 
 
 def test_a_job_that_waited_too_long_for_another_go() -> None:
-    history = restarted(Reason.HUNG, (EventKind.STOPPING, EventKind.RETRIED))
+    history = restarted(Reason.HUNG, (EventKind.HUNG, EventKind.RETRIED))
     ended = history.view.job
     ended.state, ended.reason, ended.ended = State.FAILED, Reason.WAITED, at(2000)
     history = history._replace(events=[*history.events, event(2000, EventKind.ENDED, "waited 30 minutes")])

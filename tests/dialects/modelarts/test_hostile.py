@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.dialects.modelarts.driving import job
+from tests.dialects.modelarts import examples
+from tests.dialects.modelarts.driving import job, put
 from tests.running import Service, running
 from turnout.dialects.modelarts.calls import ROUTES
 
@@ -50,10 +52,35 @@ PARAMETERS = [
 QUIET = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+CONFIG = f"""
+[engines.local]
+gpus = 1
+
+[pools.{examples.POOL}]
+
+[images]
+"{examples.IMAGE}" = "fastseq"
+
+[datasets.set-1]
+url = "obs://data/all/"
+versions = {{ v1 = "obs://data/one/" }}
+"""
+CODE = ("train/demo-code/boot.py", "learner/learn.py", "worker/work.py")
+
+
+@contextmanager
+def opened() -> Iterator[Service]:
+    with running(CONFIG) as one:
+        one.start("--no-auth")
+        for path in CODE:
+            put(one, f"obs://code/{path}", "")
+        yield one
+
+
 @pytest.fixture(scope="module")
 def open_service() -> Iterator[Service]:
-    with running() as one:
-        yield one.start("--no-auth")
+    with opened() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +139,7 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield from paths(value, (*above, key))
 
 
-WHOLE = job(
+GOOD = job(
     "mutant",
     metadata={"description": "d", "annotations": {"fault-tolerance/job-retry-num": "1"}},
     algorithm={
@@ -128,19 +155,69 @@ WHOLE = job(
         "schedule_policy": {"priority": 1, "preemptible": False},
     },
 )
+BY_NAME = examples.changed(examples.WHOLE, "metadata.training_experiment_reference", {"name": "made"})
+DOCUMENTS = [GOOD, BY_NAME, examples.POOLED, examples.TASKS]
 
 
-@QUIET
-@given(st.sampled_from(list(paths(WHOLE))), VALUES)
-def test_a_good_job_with_one_thing_changed(client: httpx.Client, place: tuple[Any, ...], value: Any):
-    document = json.loads(json.dumps(WHOLE))
+MUTANTS = st.tuples(
+    st.sampled_from([(document, path) for document in DOCUMENTS for path in paths(document)]),
+    st.one_of(VALUES, st.just(...)),
+)
+
+
+def mutated(mutant: tuple[tuple[dict[str, Any], tuple[Any, ...]], Any]) -> bytes:
+    """A good document with one thing changed, or taken out."""
+    (good, place), value = mutant
+    document = json.loads(json.dumps(good))
     inner = document
     for key in place[:-1]:
         inner = inner[key]
-    inner[place[-1]] = value
-    answer = client.post("/v2/mutants/training-jobs", content=json.dumps(document).encode())
+    if value is ...:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return json.dumps(document).encode()
+
+
+@QUIET
+@given(MUTANTS)
+def test_a_good_job_with_one_thing_changed(client: httpx.Client, mutant: Any):
+    answer = client.post("/v2/mutants/training-jobs", content=mutated(mutant))
     assert is_clean(answer)
     total = client.post("/v2/mutants/training-job-searches", json={}).json()["total"]
     assert total == (1 if answer.status_code == 201 else 0)
     if answer.status_code == 201:
         client.delete(f"/v2/mutants/training-jobs/{answer.json()['metadata']['id']}")
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[tuple[Service, httpx.Client]]:
+    """A service in which not even a good job can be made any more, so that nothing ever happens in it."""
+    with opened() as service, httpx.Client(base_url=service.endpoint, trust_env=False, timeout=30) as client:
+        quota = {"quotas": [{"resource": "job-num", "quota": 1}]}
+        assert client.put("/v2/mutants/training-quotas", json=quota).status_code == 200
+        made = client.post("/v2/mutants/training-jobs", json=job("only")).json()["metadata"]["id"]
+        while client.get(f"/v2/mutants/training-jobs/{made}").json()["status"]["phase"] != "Completed":
+            pass
+        yield service, client
+
+
+def traces(service: Service, client: httpx.Client) -> tuple[Any, ...]:
+    """All that a document could leave: jobs, experiments, and files where data is or is brought to."""
+    jobs = client.post("/v2/mutants/training-job-searches", json={}).json()["total"]
+    experiments = client.get("/v2/mutants/training-experiments").json()["total"]
+    places = [service.data / name for name in ("buckets", "copies", "exported", "staging")]
+    files = [path for place in places for path in place.rglob("*")]
+    # What begins with a dot is prepared for jobs to come.
+    return jobs, experiments, sorted([*files, *(service.data / "attempts").glob("[!.]*")])
+
+
+@QUIET
+@given(MUTANTS)
+def test_what_is_refused_leaves_nothing(full: tuple[Service, httpx.Client], mutant: Any):
+    before = traces(*full)
+    answer = full[1].post("/v2/mutants/training-jobs", content=mutated(mutant))
+    assert is_clean(answer)
+    assert answer.status_code >= 400
+    assert traces(*full) == before
+    assert before[:2] == (1, 0)

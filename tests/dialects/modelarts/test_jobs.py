@@ -91,6 +91,16 @@ def test_change(cloud: Cloud):
     delete(cloud, job_id)
 
 
+def test_changes_add_up_only_so_far(cloud: Cloud):
+    made = cloud.create("grows").metadata.id
+    for number in range(4):
+        body = {"metadata": {"annotation": {f"key-{number}": "x" * (1000 << 10)}}}
+        cloud("change_training_job_description", training_job_id=made, body=body)
+    with refused("ModelArts.2788", match="metadata.annotation"):
+        body = {"metadata": {"annotation": {"last": "x" * (1000 << 10)}}}
+        cloud("change_training_job_description", training_job_id=made, body=body)
+
+
 def test_changes_at_the_same_time(cloud: Cloud):
     job_id = cloud.create("busy-changes").metadata.id
 

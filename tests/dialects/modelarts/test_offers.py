@@ -1,5 +1,7 @@
 """Engines, flavors and pools: what is listed can be asked for."""
 
+from typing import Any
+
 import pytest
 
 from tests.dialects.modelarts.driving import Cloud, job, put, refused
@@ -67,14 +69,35 @@ def test_pools(cloud: Cloud):
     [
         ("show_training_job_route_plan", {}),
         ("show_ft_detail", {}),
+        ("show_ft_metrics", {}),
+        ("list_ft_artifacts", {}),
+        ("publish_ft_artifacts", {"body": {}}),
+        ("show_auto_search_trials", {}),
+        ("show_auto_search_per_trial", {"trial_id": "1"}),
+        ("show_auto_search_trial_early_stop", {"trial_id": "1"}),
+        ("show_auto_search_params_analysis", {}),
+        ("show_auto_search_param_analysis_result_path", {"parameter_name": "lr"}),
     ],
 )
-def test_what_is_not_offered(cloud: Cloud, method: str, fields: dict[str, str]):
+def test_what_is_not_offered(cloud: Cloud, method: str, fields: dict[str, Any]):
     job_id = cloud.create(method.replace("_", "-")).metadata.id
     with refused("ModelArts.2858"):
         cloud(method, training_job_id=job_id, **fields)
     with refused("ModelArts.2775"):
         cloud(method, training_job_id="none", **fields)
+
+
+@pytest.mark.parametrize(
+    ("method", "fields"),
+    [
+        ("show_search_algorithms", {}),
+        ("show_auto_search_yaml_templates_info", {}),
+        ("show_auto_search_yaml_template_content", {"algorithm_type": "hpo", "algorithm_name": "TPE"}),
+    ],
+)
+def test_what_there_is_to_search_with(cloud: Cloud, method: str, fields: dict[str, str]):
+    with refused("ModelArts.2858"):
+        cloud(method, **fields)
 
 
 def test_images_cannot_be_saved(cloud: Cloud):
@@ -89,5 +112,7 @@ def test_images_cannot_be_saved(cloud: Cloud):
 def test_a_program_may_report(cloud: Cloud):
     where = {"training_job_id": cloud.create("reports").metadata.id, "task_id": "worker-0"}
     cloud("notify_training_job_information", **where, report_type="training-event", body={"type": "x"})
+    told = cloud("list_training_job_events", training_job_id=where["training_job_id"]).events
+    assert any("worker-0 reports x" in event.message for event in told)
     with refused("ModelArts.2788", match="report_type"):
         cloud("notify_training_job_information", **where, report_type="other", body={"type": "x"})

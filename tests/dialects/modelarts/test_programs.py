@@ -1,13 +1,9 @@
 """What a document says is what the program finds: through Huawei's own client, in a real service."""
 
-import time
 from typing import Any
 
-import httpx
-
-from tests.dialects.modelarts.driving import Cloud, put
-from tests.running import KEY, Service
-from turnout.access import make_token
+from tests.dialects.modelarts.driving import Cloud, get, put
+from tests.running import Service
 
 ENGINE = {"engine_id": "pytorch_2.5.1-cuda_12.4-py_3.11-ubuntu_22.04-x86_64"}
 CPU = {"flavor_id": "modelarts.vm.cpu.8u", "node_count": 1}
@@ -24,14 +20,6 @@ more = pathlib.Path(os.environ["extra"], "in.txt").read_text()
 pathlib.Path(args.train_url, "out.txt").write_text(f"{text} {more} {args.epochs} {os.environ['LEVEL']}")
 print("at", os.getcwd(), others)
 """
-
-
-def get(service: Service, url: str) -> str:
-    headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}"}
-    where = f"{service.endpoint}/turnout/v1/object"
-    answer = httpx.get(where, params={"url": url}, headers=headers, trust_env=False)
-    assert answer.status_code == 200, answer.text
-    return answer.text
 
 
 def test_code_channels_parameters_and_the_log(service: Service, cloud: Cloud):

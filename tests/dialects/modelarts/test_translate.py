@@ -275,7 +275,30 @@ MATRIX = [
     (WHOLE, "algorithm.inputs.1.name", "data_url", "2753", "algorithm.inputs[1].name"),
     (WHOLE, "algorithm.inputs.0.remote", {}, "2854", "algorithm.inputs[0].remote"),
     (WHOLE, "algorithm.inputs.0.remote", None, "2753", "algorithm.inputs[0].remote"),
-    (WHOLE, "algorithm.inputs.0.remote.obs.obs_url", "d/m", "2791", "algorithm.inputs[0].remote"),
+    (
+        WHOLE,
+        "algorithm.inputs.0.remote.obs.obs_url",
+        "d/m",
+        "2791",
+        "algorithm.inputs[0].remote.obs.obs_url",
+    ),
+    *(
+        (WHOLE, "algorithm.inputs.0.local_dir", path, "2753", "algorithm.inputs[0].local_dir")
+        for path in (
+            "/",
+            "/home/ma-user",
+            "/home/ma-user/../x",
+            "/home/ma-user/.turnout/packages",
+            "/opt",
+            "/opt/turnout/bin",
+            "/etc/x",
+            "/cache",
+            "x",
+            "/a\nb",
+            f"/home/ma-user/{'y' * 256}",
+        )
+    ),
+    (WHOLE, "algorithm.local_code_dir", "/home/ma-user/.turnout", "2857", "algorithm.local_code_dir"),
     (WHOLE, "algorithm.inputs.0.local_dir", "/usr/x", "2753", "algorithm.inputs[0].local_dir"),
     (WHOLE, "algorithm.inputs.0.local_dir", "/home/ma-user", "2753", "algorithm.inputs[0].local_dir"),
     (WHOLE, "algorithm.inputs.0.local_dir", "/home/ma-user/out/in", "2753", "local_dir"),

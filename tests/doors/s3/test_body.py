@@ -141,6 +141,31 @@ def test_a_wrong_or_missing_checksum(trailer: bytes, code: str):
     assert error.value.code == code
 
 
+@pytest.mark.parametrize(("sent", "fits"), [(b"12345678", False), (b"123456789", True)])
+def test_crc64nvme_is_checked(sent: bytes, fits: bool):
+    """Which version 2 of the AWS command line sends unless told otherwise. Of 123456789, from its definition."""
+    crc = base64.b64encode(bytes.fromhex("ae8b14860a799888")).decode()
+    body, _ = unsigned(sent, "x-amz-checksum-crc64nvme")
+    for byte in b"%x\r\n%s\r\n0\r\nx-amz-checksum-crc64nvme:%s\r\n\r\n" % (len(sent), sent, crc.encode()):
+        body.feed(bytes([byte]))
+    if fits:
+        assert body.finish() == {"x-amz-checksum-crc64nvme": crc}
+        return
+    with pytest.raises(S3Error) as error:
+        body.finish()
+    assert error.value.code == "BadDigest"
+
+
+def test_what_cannot_be_checked_is_refused():
+    with pytest.raises(S3Error, match="x-amz-checksum-crc7 cannot be checked here: use one of crc32, crc32c"):
+        unsigned(b"hello", "x-amz-checksum-crc7")
+    body, _ = unsigned(b"hello", "")
+    body.feed(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n")
+    with pytest.raises(S3Error) as error:
+        body.finish()
+    assert error.value.code == "MalformedTrailerError"
+
+
 @pytest.mark.parametrize("tamper", [False, True])
 def test_a_signed_trailer(tamper: bool):
     chain = Chain(b"key", "20130524T000000Z", "20130524/r/s3/aws4_request", "0" * 64)

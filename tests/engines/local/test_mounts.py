@@ -43,6 +43,9 @@ class Swapping:
     def open_object(self, source: str, project: str) -> None:
         return None
 
+    def near(self, source: str, project: str) -> None:
+        return None
+
 
 def storage(place: Path) -> Storage:
     data = place / "data"

@@ -40,13 +40,14 @@ async def hung(yard: Yard, attempt: Attempt) -> Hung:
 async def test_one_that_works_and_one_that_sleeps(yard: Yard):
     busy = await yard.python(BURN, resources=Resources(cpu=0.5, memory=1 << 30))
     idle = await yard.python(SLEEP)
-    for one in await sampled(yard, busy, 4):
+    for one in await sampled(yard, busy, 2):
         assert one.replica == MASTER
         assert one.memory is not None
         assert 0.1 < one.memory < 20
         assert (one.gpu, one.gpu_memory) == (None, None)
-    assert max(one.cpu or 0 for one in samples(yard, busy)) > 20
-    assert min(one.cpu or 0 for one in await sampled(yard, idle, 4)) < 10
+    # On a machine that has more to do it may take a while until one gets its share.
+    await yard.wait(lambda _: any(20 < (one.cpu or 0) <= 100 for one in samples(yard, busy)))
+    await yard.wait(lambda _: any((one.cpu or 0) < 10 for one in samples(yard, idle)))
     first = samples(yard, busy)[0].at
     assert first - (await yard.started(busy)).at > PERIOD * 0.8e9
 

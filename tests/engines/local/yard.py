@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+
+import msgspec
 
 from turnout import config
 from turnout.engines.local import LocalEngine, Storage
@@ -26,6 +29,7 @@ from turnout.job import (
     Synced,
 )
 from turnout.paths import Paths
+from turnout.vault import KeyRing
 
 MASTER = ReplicaName("master", 0)
 PATIENCE = 30
@@ -49,6 +53,9 @@ class Directories:
     def open_object(self, source: str, project: str) -> None:
         return None
 
+    def near(self, source: str, project: str) -> None:
+        return None
+
 
 class Yard:
     def __init__(self, place: Path, **local: Any) -> None:
@@ -59,14 +66,16 @@ class Yard:
         }
         runtimes = local.pop("runtimes", {})
         self._storage: Storage = local.pop("storage", None) or Directories()
+        self._ring: KeyRing = local.pop("ring", None) or KeyRing()
         self._flags: config.Table = {"engines": {"local": local}, "limits": limits, "runtimes": runtimes}
         self.sandbox: str = local["sandbox"]
         self.reports: list[Report] = []
         self._news = asyncio.Condition()
-        self._jobs = 0
+        # As in life no two services have jobs of the same id: leftovers of one are known by it, all over the machine.
+        self._jobs = time.time_ns()
 
     async def __aenter__(self) -> Self:
-        self.engine = LocalEngine(self.paths, config.load(flags=self._flags), self._storage)
+        self.engine = LocalEngine(self.paths, config.load(flags=self._flags), self._storage, self._ring)
         await self.engine.open()
         self._listener = asyncio.get_running_loop().create_task(self._listen())
         await self.wait(lambda report: isinstance(report, Synced))
@@ -131,6 +140,7 @@ class Yard:
         user: int | None = None,
         scratch: tuple[str, ...] = (),
         dialect: str = "tia",
+        key: str = "",
     ) -> Launch:
         self._jobs += 1
         program = Program(argv, runtime=runtime, user=user)
@@ -138,6 +148,8 @@ class Yard:
         spec = Spec(
             roles or (master,), mounts=mounts, scratch=scratch, policy=policy, working_dir=working_dir
         )
+        if key:
+            spec = msgspec.structs.replace(spec, key=key, wrapped_key=self._ring.new(key).header.text)
         return Launch(Attempt(self._jobs, 1), "default", dialect, "my-job", spec, gpus or {})
 
     async def started(self, attempt: Attempt, replica: ReplicaName = MASTER) -> Started:

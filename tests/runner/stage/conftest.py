@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from tests.runner.stage.driving import Mover
-from tests.stores import gcs, s3
+from tests.stores import gcs, s3, xml
 
-__all__ = ["gcs", "s3"]
+__all__ = ["gcs", "s3", "xml"]
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
-"""Data comes in from a GCS server. Only in: fake-gcs-server lacks the PUT of the XML API, by which obstore writes."""
+"""Data comes in from a GCS server, and results go out by the XML API, which fake-gcs-server lacks and another has."""
 
 import os
 from pathlib import Path
 
-from tests.runner.stage.driving import Mover, files
-from tests.stores import Gcs
+from tests.runner.stage.driving import Mover, content, files, keys
+from tests.stores import Gcs, Xml
 
 
 def test_objects_become_files(gcs: Gcs, mover: Mover, place: Path) -> None:
@@ -25,3 +25,21 @@ def test_no_such_object(gcs: Gcs, mover: Mover, place: Path) -> None:
     gcs.make_bucket("empty")
     said = mover.fail("in", {"backing": gcs.backing("empty"), "prefix": "none.txt", "to": str(place)})
     assert said == "gs://empty/none.txt: there is nothing"
+
+
+def test_files_become_objects_and_come_back(xml: Xml, mover: Mover, place: Path, tmp_path: Path) -> None:
+    backing, state = xml.backing(), str(tmp_path / "state")
+    (place / "sub").mkdir()
+    (place / "sub" / "with space+ü").write_bytes(b"1")
+    (place / "empty").touch()
+    (place / "big").write_bytes(os.urandom(20 << 20))
+    item = {"backing": backing, "prefix": "out/", "from": str(place), "state": state}
+    assert mover.move("out", item)["files"] == 3
+    assert keys(backing) == {"out/sub/with space+ü", "out/empty", "out/big"}
+    assert mover.move("out", item)["files"] == 0
+    (place / "empty").write_bytes(b"no more")
+    assert mover.move("out", item)["files"] == 1
+    assert content(backing, "out/empty") == b"no more"
+    (tmp_path / "back").mkdir()
+    mover.move("in", {"backing": backing, "prefix": "out/", "to": str(tmp_path / "back")})
+    assert files(tmp_path / "back") == files(place)

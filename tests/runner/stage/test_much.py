@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.runner.stage.driving import Mover, files, sha
-from tests.stores import S3
+from tests.stores import S3, Xml
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -15,12 +16,17 @@ GIGABYTES = 2
 LIMIT = 150
 
 
-def test_many_small_files(s3: S3, mover: Mover, place: Path, tmp_path: Path) -> None:
+@pytest.fixture(params=["s3", "gs"])
+def backing(request: pytest.FixtureRequest) -> dict[str, Any]:
+    store: S3 | Xml = request.getfixturevalue("s3" if request.param == "s3" else "xml")
+    return store.backing()
+
+
+def test_many_small_files(backing: dict[str, Any], mover: Mover, place: Path, tmp_path: Path) -> None:
     for number in range(MANY):
         directory = place / f"{number % 50}"
         directory.mkdir(exist_ok=True)
         (directory / f"{number}").write_bytes(os.urandom(number % 3000))
-    backing = s3.backing()
     assert mover.move("out", {"backing": backing, "prefix": "many/", "from": str(place)})["files"] == MANY
     (tmp_path / "back").mkdir()
     item = {
@@ -35,11 +41,10 @@ def test_many_small_files(s3: S3, mover: Mover, place: Path, tmp_path: Path) -> 
     assert mover.most_memory() < LIMIT
 
 
-def test_a_very_big_file(s3: S3, mover: Mover, place: Path, tmp_path: Path) -> None:
+def test_a_very_big_file(backing: dict[str, Any], mover: Mover, place: Path, tmp_path: Path) -> None:
     with (place / "big").open("wb") as file:
         for _ in range(GIGABYTES * 64):
             file.write(os.urandom(16 << 20))
-    backing = s3.backing()
     mover.move("out", {"backing": backing, "from": str(place)})
     assert mover.most_memory() < LIMIT
     (tmp_path / "back").mkdir()

@@ -48,7 +48,9 @@ def inputs(asked: Sequence[wire.Channel], settings: config.Settings, field: str,
         usual = f"{places.ROOT}/inputs/{channel.name}_{first + index}"
         kept = _kept(channel, usual, remote, place)
         urls = remote.get("obs") or remote["dataset"]
-        url = places.source(urls["obs_url"], f"{place}.remote")
+        url = places.source(
+            urls["obs_url"], f"{place}.remote.{'obs' if 'obs' in remote else 'dataset'}.obs_url"
+        )
         found.mounts.append(Mount(url, _target(kept, place), read_only=True))
         _add(found, channel, kept, place)
     return found

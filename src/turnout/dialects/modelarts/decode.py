@@ -12,6 +12,9 @@ BAD_JSON = "ModelArts.2787"
 BAD_PARAM = "ModelArts.2788"
 MAX_DESCRIPTION = 256
 MAX_DEPTH = 20
+MAX_DOCUMENT = 1 << 20
+"""Bytes. More takes so long to look at that others would have to wait for it."""
+MAX_KEPT = 4 * MAX_DOCUMENT
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
@@ -57,6 +60,8 @@ def decode_update(body: bytes) -> wire_spec.Update:
 
 def read(decoder: "msgspec.json.Decoder[Document]", body: bytes) -> Document:
     """Raises Invalid with 2787 if it is no JSON, with 2788 if a field is missing or of the wrong kind."""
+    if len(body) > MAX_DOCUMENT:
+        raise Invalid(f"The body has {len(body)} bytes; it may have {MAX_DOCUMENT}.", code=BAD_PARAM)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -101,6 +106,13 @@ def check_description(text: str | None, field: str) -> None:
             field=field,
             code=BAD_PARAM,
         )
+
+
+def check_kept(kept: bytes, field: str) -> bytes:
+    """What is added to little by little has an end too."""
+    if len(kept) > MAX_KEPT:
+        raise Invalid(f"{field} is more than can be kept: {MAX_KEPT} bytes.", field=field, code=BAD_PARAM)
+    return kept
 
 
 def _check_free_parts(document: wire.Job) -> None:

@@ -167,6 +167,7 @@ _PLAIN = {
     EventKind.TRIMMED: "trimmed",
     EventKind.DELETED: "deleted",
     EventKind.CHANGED: "changed",
+    EventKind.HUNG: "hanged",
 }
 """Those whose kind says it all."""
 
@@ -191,7 +192,7 @@ def _by_reason(history: History, kind: EventKind, reason: Reason | None) -> str:
     if reason is Reason.PREEMPTED:
         return ""
     if kind is EventKind.STOPPING:
-        return "hanged" if reason is Reason.HUNG else "stopping"
+        return "stopping"
     return "restarted"
 
 

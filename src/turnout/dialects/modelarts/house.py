@@ -12,8 +12,8 @@ from turnout.service import Assets, Caller, Jobs, Logs, Objects
 
 
 class Storage(Protocol):
-    def check(self, source: str, read_only: bool = False) -> str:
-        """Raises Invalid if no job could ever have it. What the user should know, if anything."""
+    def check(self, source: str, read_only: bool = False, project: str = "") -> str:
+        """Raises Invalid if no job could ever have it, Denied if the project may not. What its user should know."""
         ...
 
 

@@ -33,7 +33,7 @@ from turnout.dialects.modelarts.errors import (
 )
 from turnout.dialects.modelarts.house import House, Routes
 from turnout.dialects.modelarts.phases import phase
-from turnout.errors import AlreadyExists, Invalid, NotFound, Unsupported, WrongState
+from turnout.errors import AlreadyExists, Denied, Invalid, NotFound, Unsupported, WrongState
 from turnout.job import Asset, Job, NewJob
 from turnout.service import Caller, JobView
 
@@ -108,8 +108,9 @@ async def change(house: House, request: Request, caller: Caller) -> Response:
     async with find.turn(view):
         view = await find.job(house, request, caller)
         kept, priority = _changed(view, asked)
+        document = decode.check_kept(msgspec.json.encode(kept), "metadata.annotation")
         try:
-            await house.jobs.amend(caller, view.job.id, document=msgspec.json.encode(kept), priority=priority)
+            await house.jobs.amend(caller, view.job.id, document=document, priority=priority)
         except WrongState as error:
             raise WrongState(f"spec.schedule_policy.priority: {error.message}.", code=STATE_CHANGED) from None
     return reply.json(None)
@@ -206,9 +207,13 @@ async def _checked(house: House, caller: Caller, new: NewJob) -> NewJob:
     sources = [(mount.source, mount.read_only) for mount in new.spec.mounts]
     sources += [(new.spec.logs.to, False)] if new.spec.logs else []
     try:
-        notes = [house.storage.check(source, read_only) for source, read_only in sources]
+        notes = [house.storage.check(source, read_only, caller.project) for source, read_only in sources]
     except Invalid as error:
         raise Invalid(error.message, field=error.field, code=error.code or BAD_OBS_PATH) from None
+    except Denied as error:
+        raise Invalid(
+            f"{error.message}.", field=error.field, code=f"ModelArts.{code.NO_PERMISSION}"
+        ) from None
     return msgspec.structs.replace(new, notes=(*new.notes, *(note for note in notes if note)))
 
 

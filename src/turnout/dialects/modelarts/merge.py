@@ -1,5 +1,6 @@
 """A job's `algorithm` with what the algorithm that it names has for it."""
 
+import logging
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,9 +10,10 @@ import msgspec
 from turnout import config
 from turnout.dialects.modelarts import channels, decode, faults, parameters, wire
 from turnout.dialects.modelarts.faults import shown, wrong
-from turnout.errors import Invalid, Misconfigured, TurnoutError
+from turnout.errors import Invalid, TurnoutError
 from turnout.job import Asset
 
+_log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(wire.Algorithm).decode
 
 
@@ -85,15 +87,16 @@ def _subscribed(asked: wire.JobAlgorithm, settings: config.Settings) -> wire.Alg
             "algorithm.subscription_id" if known is None else "algorithm.item_version_id",
             ": there is no such subscription; one is declared in the settings as [subscriptions.<id>] algorithm.",
         )
-    return _read(file)
+    try:
+        return _read(file)
+    except (OSError, TurnoutError) as error:
+        # Where it lies is nothing for callers to know.
+        _log.warning("[subscriptions.%s] %s cannot be used: %s", asked.subscription_id, file, error)
+        told = ": what the settings have for it cannot be used; the log of the service says why."
+        raise wrong(faults.NO_ALGORITHM, "algorithm.subscription_id", told) from None
 
 
 @lru_cache(maxsize=64)
 def _read(file: str) -> wire.Algorithm:
     """Part of the settings, and like them read once."""
-    try:
-        return decode.decode_algorithm(Path(file).read_bytes())
-    except OSError as error:
-        raise Misconfigured(f"[subscriptions] {file} cannot be read: {error.strerror}") from None
-    except TurnoutError as error:
-        raise Misconfigured(f"[subscriptions] {file}: {error.message}") from None
+    return decode.decode_algorithm(Path(file).read_bytes())

@@ -23,7 +23,10 @@ _BY_STATE: dict[State, Phase] = {
     State.STOPPED: Phase("Terminated", "Terminated"),
 }
 
+_TERMINATED = (Reason.STOPPED, Reason.TIME_LIMIT)
 _BY_REASON: dict[tuple[State, Reason], Phase] = {
+    # Nobody terminates it: the rest of a gang is ended after a failure, and it may start over.
+    **{(State.STOPPING, why): _BY_STATE[State.RUNNING] for why in Reason if why not in _TERMINATED},
     (State.FAILED, Reason.TIME_LIMIT): Phase("Terminated", "Terminated"),
     (State.FAILED, Reason.NODE_LOST): Phase("Abnormal", "Lost"),
     (State.FAILED, Reason.REFUSED): Phase("Abnormal", "CreateFailed"),

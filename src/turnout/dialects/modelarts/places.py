@@ -14,6 +14,10 @@ JOB_DIR = f"{ROOT}/user-job-dir"
 CODE = f"{HOME}/.turnout/code"
 """Where the code is mounted, to be copied from."""
 SCRATCH = (HOME, CACHE)
+OWN = (f"{HOME}/.turnout", "/opt/turnout")
+"""What the service puts into a container itself."""
+LONGEST_NAME = 255
+"""Of a directory, in bytes, as the kernel has it."""
 
 SYSTEM = frozenset({"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"})
 """Top directories that nothing is mounted in: the program's own system needs them as they are."""
@@ -41,10 +45,12 @@ def source(text: str, field: str, number: int = faults.BAD_OBS_PATH) -> str:
 def path(text: str, field: str, number: int) -> str:
     """An absolute path inside the container, without doubled and trailing slashes."""
     parts = [part for part in text.split("/") if part not in ("", ".")]
-    if not text.startswith("/") or ".." in parts or _UNFIT.search(text) or len(text) > 1024:
-        raise wrong(
-            number, field, f": {shown(text)} must be an absolute path without `..`, such as {HOME}/data."
+    unfit = ".." in parts or _UNFIT.search(text) or len(text) > 1024
+    if not text.startswith("/") or unfit or any(len(part.encode()) > LONGEST_NAME for part in parts):
+        rule = (
+            f"an absolute path such as {HOME}/data, without `..`, its names of at most {LONGEST_NAME} bytes"
         )
+        raise wrong(number, field, f": {shown(text)} must be {rule}.")
     return "/" + "/".join(parts)
 
 
@@ -55,7 +61,8 @@ def mount_point(text: str, field: str, number: int) -> str:
         raise wrong(
             number, field, f": {shown(text)} is inside a directory that the system needs; use {HOME}/data."
         )
-    taken = next((own for own in (CACHE, JOB_DIR, CODE) if covers(target, own)), None)
+    taken = next((own for own in (CACHE, JOB_DIR, *OWN) if covers(target, own)), None)
+    taken = taken or next((own for own in OWN if covers(own, target)), None)
     if taken or target in (ROOT, f"{ROOT}/inputs", f"{ROOT}/outputs"):
         raise wrong(
             number,

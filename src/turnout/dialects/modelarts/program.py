@@ -17,7 +17,9 @@ MAX_WORDS = 7000
 MAX_BYTES = 1 << 20
 """The kernel takes 2 MiB of words and environment."""
 
-FORBIDDEN_CODE_DIRS = tuple(f"{places.HOME}/{name}" for name in ("modelarts", "modelarts-dev", "infer"))
+FORBIDDEN_CODE_DIRS = tuple(
+    f"{places.HOME}/{name}" for name in ("modelarts", "modelarts-dev", "infer", ".turnout")
+)
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

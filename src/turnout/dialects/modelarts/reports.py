@@ -1,7 +1,5 @@
 """What a program reports about itself, and calls that are refused in a way that clients understand."""
 
-import logging
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,8 +9,6 @@ from turnout.dialects.modelarts.errors import INVALID, NOT_DEBUG, UNSUPPORTED
 from turnout.dialects.modelarts.house import Handler, House, Routes
 from turnout.errors import Invalid, Unsupported, WrongState
 from turnout.service import Caller
-
-log = logging.getLogger(__name__)
 
 REPORT_TYPES = ("training-event",)
 
@@ -29,7 +25,7 @@ class _Image(msgspec.Struct):
 
 
 async def notify(house: House, request: Request, caller: Caller) -> Response:
-    """Taken and written to the service's log: nothing else follows from it."""
+    """Kept as an event of the job: nothing else follows from it."""
     asked = await body.read(request, _Report)
     kind = request.path_params["report_type"]
     if kind not in REPORT_TYPES:
@@ -41,7 +37,7 @@ async def notify(house: House, request: Request, caller: Caller) -> Response:
     what = body.text("type", asked.type, 256)
     view = await find.job(house, request, caller)
     task = tasks.find(await house.jobs.spec(view), request.path_params["task_id"])
-    log.info("job %s, %s reports %s", view.job.id, task, what)
+    await house.jobs.note(caller, view.job.id, f"{task} reports {what}")
     return reply.json(None)
 
 
@@ -90,5 +86,5 @@ async def _no_container(house: House, request: Request, caller: Caller) -> Wrong
     view = await find.job(house, request, caller)
     tasks.find(await house.jobs.spec(view), request.path_params["task_id"])
     return WrongState(
-        "The task has no container whose image could be saved: it is no debug job's.", code=NOT_DEBUG
+        "The task has no container whose image could be saved: none is made here.", code=NOT_DEBUG
     )

@@ -11,6 +11,7 @@ from turnout.job import LogExport, Mount, Policy, Reason, Retry
 
 LOG_NAME = "modelarts-job-{id}-{replica}.log"
 MAX_VOLUMES = 8
+HOUR = 3600
 MAX_HOURS = 1 << 20
 IN_A_ROW = 3
 """How often a job is started over that failed for whatever reason, or hung."""
@@ -58,7 +59,7 @@ def policy(asked: wire_spec.Spec, annotations: Mapping[str, str], settings: conf
     hangs = _flag(annotations, HANG_RETRY)
     return Policy(
         retries=_retries(annotations, hangs),
-        time_limit=None if hours is None else hours * 3600,
+        time_limit=None if hours is None else hours * HOUR,
         hang_seconds=settings.limits.hang_seconds if hangs else None,
         priority=schedule.priority or 1,
         preemptible=bool(schedule.preemptible),

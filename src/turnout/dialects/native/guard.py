@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from turnout import errors
-from turnout.access import Keys, check_token
+from turnout.access import Keys, check_bearer
 from turnout.dialects.native import errors as answers
 from turnout.service import Caller
 
@@ -40,5 +40,5 @@ def _caller(request: Request, keys: Keys, no_auth: bool) -> Caller:
         raise errors.Unauthenticated(
             "send Authorization: Bearer <token>; `turnout` and `tictl` make it from your key"
         )
-    key = check_token(keys, token.strip(), time.time())
-    return Caller(key.id, key.project, key.root)
+    bearer = check_bearer(keys, token.strip(), time.time())
+    return Caller(bearer.key.id, bearer.project, bearer.key.root and not bearer.only)

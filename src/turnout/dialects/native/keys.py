@@ -1,11 +1,14 @@
 """The keys of projects, for root: GET and POST `/turnout/v1/keys`, DELETE `/turnout/v1/keys/<id>`."""
 
+import asyncio
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from turnout.access import Key, Keys
+from turnout.access.google import account_of, read_public_key
 from turnout.dialects.native.guard import Guard
 from turnout.errors import Denied, Invalid
 from turnout.service import Caller
@@ -14,6 +17,16 @@ from turnout.service import Caller
 class NewKey(msgspec.Struct, forbid_unknown_fields=True):
     project: str
     label: str = ""
+    public_key: str = ""
+    """PEM. Makes it a key for Google's libraries, that of a service account: it has no secret."""
+
+
+class AccountDocument(msgspec.Struct):
+    """What a service account's file says of it."""
+
+    client_email: str
+    client_id: str
+    private_key_id: str
 
 
 class KeyDocument(msgspec.Struct):
@@ -25,6 +38,7 @@ class KeyDocument(msgspec.Struct):
     """None: with the service itself."""
     secret: str | msgspec.UnsetType = msgspec.UNSET
     """Shown when the key is made, and never again."""
+    account: AccountDocument | msgspec.UnsetType = msgspec.UNSET
 
 
 def key_routes(keys: Keys, guarded: Guard) -> list[Route]:
@@ -50,6 +64,9 @@ class _Calls:
             wanted = msgspec.json.decode(await request.body(), type=NewKey)
         except msgspec.DecodeError as error:
             raise Invalid(f'send {{"project": "<name>", "label": "<for people>"}}: {error}') from None
+        if wanted.public_key:
+            public = await asyncio.to_thread(read_public_key, wanted.public_key)
+            return _json(_document(await self._keys.create(wanted.project, wanted.label, public)), 201)
         key = await self._keys.create(wanted.project, wanted.label)
         return _json(msgspec.structs.replace(_document(key), secret=key.secret), 201)
 
@@ -65,7 +82,13 @@ def _check_root(caller: Caller) -> None:
 
 
 def _document(key: Key) -> KeyDocument:
-    return KeyDocument(key.id, key.project, key.root, key.label, key.created or None)
+    shown = KeyDocument(key.id, key.project, key.root, key.label, key.created or None)
+    if not key.public:
+        return shown
+    account = account_of(key)
+    return msgspec.structs.replace(
+        shown, account=AccountDocument(account.email, account.client_id, account.key_id)
+    )
 
 
 def _json(body: object, status: int = 200) -> Response:

@@ -9,14 +9,14 @@ from email.utils import formatdate
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from turnout import errors
 from turnout.dialects.native.guard import Guard
 from turnout.dialects.native.wire import BucketDocument, ObjectDocument, PageDocument
-from turnout.service import Caller, Info, Objects, Opened
+from turnout.service import Caller, Info, Objects
+from turnout.service.download import Download
 
 CRC32C = "X-Turnout-Crc32c"
 """Base64 of its four bytes, as Google writes it."""
@@ -75,9 +75,9 @@ class _Calls:
         opened = await self._objects.read(url, caller.project, asked, wanted)
         headers = _headers(opened.info) | {"Content-Length": str(opened.end - opened.start)}
         if opened.end - opened.start == opened.info.size:
-            return _Streamed(opened, 200, headers)
+            return Download(opened.body, opened.close, 200, headers)
         headers["Content-Range"] = f"bytes {opened.start}-{opened.end - 1}/{opened.info.size}"
-        return _Streamed(opened, 206, headers)
+        return Download(opened.body, opened.close, 206, headers)
 
     async def put(self, request: Request, caller: Caller) -> Response:
         """With `If-None-Match: *` only where nothing is yet."""
@@ -126,17 +126,3 @@ def _headers(info: Info) -> dict[str, str]:
 
 def _json(body: object) -> Response:
     return Response(msgspec.json.encode(body), media_type="application/json")
-
-
-class _Streamed(StreamingResponse):
-    """Lets go of the file also if the client has gone before its end."""
-
-    def __init__(self, opened: Opened, status: int, headers: dict[str, str]) -> None:
-        super().__init__(opened.body, status, headers)
-        self._opened = opened
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._opened.close()

@@ -15,6 +15,7 @@ from turnout.config import SHARED_CLUSTERS, Settings
 from turnout.dialects.native.guard import Handler, guard
 from turnout.dialects.native.keys import key_routes
 from turnout.dialects.native.objects import object_routes
+from turnout.dialects.native.shells import Uris, shell_routes
 from turnout.dialects.native.wire import explain_document, job_document, line_document
 from turnout.job import Job, State
 from turnout.paths import Paths
@@ -28,7 +29,9 @@ _UNTIL: dict[str, Callable[[Job], bool]] = {
 }
 
 
-def routes(jobs: Jobs, logs: Logs, objects: Objects, keys: Keys, settings: Settings) -> list[Route]:
+def routes(
+    jobs: Jobs, logs: Logs, objects: Objects, keys: Keys, settings: Settings, uris: Uris
+) -> list[Route]:
     calls = _Calls(jobs, logs, settings)
     guarded = guard(keys, settings.no_auth)
     table: dict[str, Handler] = {
@@ -40,6 +43,7 @@ def routes(jobs: Jobs, logs: Logs, objects: Objects, keys: Keys, settings: Setti
         "/turnout/v1/jobs/{job}/logs": calls.logs,
     }
     about_jobs = [Route(path, guarded(handler)) for path, handler in table.items()]
+    about_jobs += shell_routes(jobs, uris, guarded)
     return [*about_jobs, *object_routes(objects, guarded), *key_routes(keys, guarded)]
 
 

@@ -8,7 +8,7 @@ from socket import gethostname
 from starlette.requests import Request
 from starlette.types import Scope
 
-from turnout.access import Keys, check_token
+from turnout.access import Keys, check_bearer
 from turnout.config import Settings
 from turnout.errors import Unauthenticated
 
@@ -36,7 +36,7 @@ class Callers:
         if scheme:
             if scheme.lower() != "bearer":
                 raise Unauthenticated("send Authorization: Bearer <token>")
-            return check_token(self._keys, token.strip(), time.time()).project
+            return check_bearer(self._keys, token.strip(), time.time()).project
         reason = self._why_not(request)
         if reason:
             raise Unauthenticated(

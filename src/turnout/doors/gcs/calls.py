@@ -7,13 +7,14 @@ from email.utils import formatdate
 from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
 
 from turnout.doors.gcs import multipart, resources
 from turnout.doors.gcs.errors import Precondition
 from turnout.doors.gcs.upload import expectation, generation, text_fields
 from turnout.errors import AlreadyExists, Invalid, NotFound, TooLarge, Unsupported, WrongState
+from turnout.service.download import Download
+from turnout.storage import KeyGone
 from turnout.storage.objects import Embedded, Info
 from turnout.storage.streams import Reading, byte_range
 
@@ -109,7 +110,8 @@ class Calls:
         if request.method == "HEAD":
             reading.close()
             return Response(status_code=status, headers=headers)
-        return _Streamed(reading.part(start, end), status, headers)
+        reading.use(await asyncio.to_thread(self._embedded.pread, descriptor, info))
+        return Download(reading.part(start, end), reading.close, status, headers)
 
     async def delete(self, request: Request, place: Place) -> Response:
         info = await asyncio.to_thread(self._embedded.info, *place[:2], place.project)
@@ -205,13 +207,17 @@ class Calls:
         try:
             for name in names:
                 descriptor, info = self._embedded.open(place.bucket, name, place.project)
-                with open(descriptor, "rb") as file:
-                    if info.crc32c:
+                with open(descriptor, "rb"):
+                    if info.crc32c and not info.sealed:
                         writer.take(descriptor, info.size, info.crc32c)
                         continue
-                    while piece := file.read(1 << 20):
+                    pread, at = self._embedded.pread(descriptor, info), 0
+                    while piece := pread(1 << 20, at):
                         writer.write(piece)
+                        at += len(piece)
             return writer.commit()
+        except KeyGone:
+            raise
         except (AlreadyExists, WrongState) as error:
             raise Precondition(error.message) from None
         finally:
@@ -280,17 +286,3 @@ def _just_before(key: str) -> str:
     return key[:-1] + (
         chr(last if not 0xD800 <= last <= 0xDFFF else 0xD7FF) + "\U0010ffff" if last > 0 else ""
     )
-
-
-class _Streamed(StreamingResponse):
-    """Lets go of the file also if the client has gone before its end."""
-
-    def __init__(self, reading: Reading, status: int, headers: dict[str, str]) -> None:
-        super().__init__(reading, status, headers)
-        self._reading = reading
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._reading.close()

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout import errors
+from turnout.storage import KeyGone
 from turnout.storage.streams import Unsatisfiable
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ _ANSWERS: dict[type[errors.TurnoutError], tuple[int, str]] = {
     Unsatisfiable: (416, "requestedRangeNotSatisfiable"),
     Precondition: (412, "conditionNotMet"),
     Gone: (410, "gone"),
+    KeyGone: (400, "failedPrecondition"),
     errors.Invalid: (400, "invalid"),
     errors.TooLarge: (413, "uploadTooLarge"),
     errors.Unauthenticated: (401, "required"),

@@ -55,6 +55,12 @@ class Session:
     def size(self) -> int:
         return self.data.stat().st_size
 
+    def safe_size(self) -> int:
+        """On disk, so that whoever is told so need not keep it."""
+        with open(self.data, "rb") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
+
     def sums(self) -> "Sums":
         """Of what is there: reads what this process has not seen come."""
         with open(self.data, "rb") as file:

@@ -48,7 +48,7 @@ class Uploads:
             if "content-range" not in request.headers:
                 total = session.size()
             if total is None or session.size() < total:
-                return _incomplete(session.size())
+                return _incomplete(await asyncio.to_thread(session.safe_size))
             if session.size() > total:
                 raise Invalid(f"{session.size()} bytes have arrived, more than the {total} of Content-Range")
             given = session.target.hashes | _hash_header(request)

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import re
 import zlib
+from collections.abc import Iterable
 from typing import Protocol
 
 from turnout.doors.s3.errors import S3Error
@@ -45,13 +46,11 @@ class Body:
         self._size = 0
         self._sha256 = hashlib.sha256() if _HASH.fullmatch(payload) and payload != EMPTY_SHA256 else None
         self._chunks = _Chunks(chain if payload in _SIGNED else None) if _is_chunked(payload) else None
-        self._said = {name: value for name, value in asked.headers if name in _CHECKSUMS}
+        self._said = {name: value for name, value in asked.headers if _is_sum(name)}
         promised = asked.header("x-amz-trailer").lower().split(",")
         self._promised = [name.strip() for name in promised if name.strip()]
         self._md5 = _decoded(asked.header("content-md5"), 16) if asked.header("content-md5") else b""
-        self._sums = {
-            name: _CHECKSUMS[name]() for name in (*self._said, *self._promised) if name in _CHECKSUMS
-        }
+        self._sums = {name: _CHECKSUMS[name]() for name in _checkable((*self._said, *self._promised))}
 
     def feed(self, data: bytes) -> None:
         for piece in self._chunks.feed(data) if self._chunks else (data,):
@@ -67,7 +66,7 @@ class Body:
     def finish(self) -> dict[str, str]:
         """The checksums that were given and are right, as header names and values. Raises S3Error."""
         if self._chunks:
-            self._said |= self._chunks.finish()
+            self._said |= self._trailers(self._chunks.finish())
         if self._length is not None and self._size != self._length:
             raise S3Error("IncompleteBody", "The body is shorter than was said.")
         if _HASH.fullmatch(self._payload):
@@ -77,6 +76,15 @@ class Body:
         if self._md5 and self._target.md5 != self._md5.hex():
             raise S3Error("BadDigest", "The Content-MD5 that you gave does not match what was received.")
         return self._check_sums()
+
+    def _trailers(self, came: dict[str, str]) -> dict[str, str]:
+        """What nobody announced could not be computed while the bytes went by, so it cannot be checked."""
+        unannounced = [name for name in came if name not in self._promised]
+        if unannounced:
+            raise S3Error(
+                "MalformedTrailerError", f"The trailer {unannounced[0]} was not announced in x-amz-trailer."
+            )
+        return came
 
     def _check_sums(self) -> dict[str, str]:
         right: dict[str, str] = {}
@@ -202,14 +210,45 @@ class _Elsewhere:
         return b""
 
 
-_CRC32C = "x-amz-checksum-crc32c"
-# crc64nvme is accepted without being looked at: Python has no fast implementation of it that is worth its weight.
+class _Crc64Nvme:
+    def __init__(self) -> None:
+        # Only those who are asked for it pay for it.
+        from anycrc import Model
+
+        self._crc = Model("CRC64-NVME")
+        self._value = self._crc.calc(b"")
+
+    def update(self, data: bytes) -> None:
+        self._value = self._crc.calc(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(8, "big")
+
+
+_CHECKSUM = "x-amz-checksum-"
+_CRC32C = f"{_CHECKSUM}crc32c"
 _CHECKSUMS = {
-    "x-amz-checksum-crc32": _Crc32,
+    f"{_CHECKSUM}crc32": _Crc32,
     _CRC32C: _Elsewhere,
-    "x-amz-checksum-sha1": hashlib.sha1,
-    "x-amz-checksum-sha256": hashlib.sha256,
+    f"{_CHECKSUM}crc64nvme": _Crc64Nvme,
+    f"{_CHECKSUM}sha1": hashlib.sha1,
+    f"{_CHECKSUM}sha256": hashlib.sha256,
 }
+_NO_SUMS = (f"{_CHECKSUM}algorithm", f"{_CHECKSUM}mode", f"{_CHECKSUM}type")
+
+
+def _is_sum(name: str) -> bool:
+    return name.startswith(_CHECKSUM) and name not in _NO_SUMS
+
+
+def _checkable(names: Iterable[str]) -> list[str]:
+    """Those that are checksums. Raises S3Error for one that cannot be checked here."""
+    found = [name for name in names if _is_sum(name)]
+    for name in found:
+        if name not in _CHECKSUMS:
+            known = ", ".join(one.removeprefix(_CHECKSUM) for one in _CHECKSUMS)
+            raise S3Error("InvalidRequest", f"{name} cannot be checked here: use one of {known}.")
+    return found
 
 
 def _is_chunked(payload: str) -> bool:

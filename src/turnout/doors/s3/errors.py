@@ -11,6 +11,7 @@ from turnout.errors import (
     Unsupported,
     WrongState,
 )
+from turnout.storage import KeyGone
 
 STATUS = {
     "AccessDenied": 403,
@@ -33,6 +34,8 @@ STATUS = {
     "InvalidPartOrder": 400,
     "InvalidRange": 416,
     "InvalidRequest": 400,
+    "KMS.NotFoundException": 400,
+    "MalformedTrailerError": 400,
     "MalformedXML": 400,
     "MethodNotAllowed": 405,
     "MissingContentLength": 411,
@@ -65,6 +68,8 @@ def translate(error: TurnoutError) -> S3Error:
             code = "NoSuchBucket"
         case NotFound():
             code = "NoSuchKey"
+        case KeyGone():
+            code = "KMS.NotFoundException"
         case WrongState(field="bucket"):
             code = "BucketNotEmpty"
         case AlreadyExists(field="bucket"):

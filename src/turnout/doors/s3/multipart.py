@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import os
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -67,7 +68,8 @@ async def copy_part(call: Call) -> None:
         part = NewPart(upload, number)
         try:
             text = call.asked.header("x-amz-copy-source-range")
-            _copy(file, *(conditions.span(text, info.size) or (0, info.size)), part)
+            pread = call.embedded.pread(file, info)
+            _copy(pread, *(conditions.span(text, info.size) or (0, info.size)), part)
             part.commit()
         finally:
             part.abort()
@@ -162,9 +164,9 @@ def _count(call: Call, name: str, default: int) -> int:
     return int(text)
 
 
-def _copy(file: int, begin: int, end: int, part: NewPart) -> None:
+def _copy(pread: Callable[[int, int], bytes], begin: int, end: int, part: NewPart) -> None:
     while begin < end:
-        piece = os.pread(file, min(PIECE, end - begin), begin)
+        piece = pread(min(PIECE, end - begin), begin)
         if not piece:
             raise S3Error("PreconditionFailed", "The source has become shorter while it was being copied.")
         part.write(piece)

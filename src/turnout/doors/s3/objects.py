@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from urllib.parse import unquote
 
 from turnout.doors.s3 import conditions, times, xml
@@ -59,7 +60,8 @@ async def get(call: Call) -> None:
     try:
         conditions.check(call.asked, info)
         status, headers, (begin, end) = _about(call, info)
-        await _stream(call, file, status, headers, begin, end)
+        pread = await call.run(call.embedded.pread, file, info)
+        await _stream(call, pread, status, headers, begin, end)
     finally:
         os.close(file)
 
@@ -151,8 +153,10 @@ def _about(call: Call, info: Info) -> tuple[int, Headers, tuple[int, int]]:
     return 206 if part else 200, headers, (begin, end)
 
 
-async def _stream(call: Call, file: int, status: int, headers: Headers, begin: int, end: int) -> None:
-    piece = await call.run(os.pread, file, min(PIECE, end - begin), begin) if begin < end else b""
+async def _stream(
+    call: Call, pread: Callable[[int, int], bytes], status: int, headers: Headers, begin: int, end: int
+) -> None:
+    piece = await call.run(pread, min(PIECE, end - begin), begin) if begin < end else b""
     await call.start(status, headers)
     gone = asyncio.ensure_future(call.gone())
     try:
@@ -163,7 +167,7 @@ async def _stream(call: Call, file: int, status: int, headers: Headers, begin: i
                 return
             if not piece or gone.done():
                 raise Gone  # or a job has cut the file short: the client sees that bytes are missing
-            coming = asyncio.ensure_future(call.run(os.pread, file, min(PIECE, end - begin), begin))
+            coming = asyncio.ensure_future(call.run(pread, min(PIECE, end - begin), begin))
             try:
                 await call.send(piece)
             finally:

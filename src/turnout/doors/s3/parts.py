@@ -122,6 +122,7 @@ class NewPart:
 
     def commit(self) -> None:
         name = f"{self._number:05d}-{self.md5}-{self._crc32c:08x}"
+        self._sync()
         try:
             # One at a time: of two that come at once, each would take the other for the older one.
             with _committing:
@@ -139,6 +140,13 @@ class NewPart:
                 os.close(self._file)
                 self._file = -1
                 self._path.unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        """A part that is in the list must be there even after the power has failed."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise Unavailable(f"part {self._number} cannot be kept: {error.strerror}") from None
 
 
 def begin(uploads: Path, about: About) -> Upload:

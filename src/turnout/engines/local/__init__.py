@@ -1,6 +1,7 @@
 """The default engine: processes on this machine, in a sandbox where there is one, under a keeper of their own."""
 
 import asyncio
+import base64
 import contextlib
 import logging
 import os
@@ -14,12 +15,14 @@ from threading import Thread
 from turnout import chaos
 from turnout.config import Settings
 from turnout.engines import Refused, Unreachable
-from turnout.engines.local import machine, nfs
+from turnout.engines.local import machine, nfs, page
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.link import Link, Said
 from turnout.engines.local.log import FileLog
 from turnout.engines.local.mover import Mover
 from turnout.engines.local.sampler import Machine, Sampler
+from turnout.engines.local.sealed_log import SealedLog
+from turnout.engines.local.shell import LocalTerminal, Shells
 from turnout.engines.local.staging import Staging, Storage
 from turnout.errors import TurnoutError
 from turnout.job import (
@@ -28,15 +31,18 @@ from turnout.job import (
     Cause,
     Ended,
     Launch,
+    Replica,
     ReplicaName,
     Report,
     Saved,
+    Size,
     Started,
     Synced,
     Trimmed,
 )
 from turnout.paths import Paths
-from turnout.runner.plan import Bind, Impossible, plan_gang
+from turnout.runner.plan import Again, Bind, GangPlan, Impossible, plan_gang
+from turnout.vault import Header, KeyRing
 
 _log = logging.getLogger(__name__)
 
@@ -48,10 +54,13 @@ _ATTEMPT = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 class LocalEngine:
     places = True
 
-    def __init__(self, paths: Paths, settings: Settings, storage: Storage) -> None:
+    def __init__(
+        self, paths: Paths, settings: Settings, storage: Storage, ring: KeyRing | None = None
+    ) -> None:
         self._paths = paths
         self._settings = settings
         self._storage = storage
+        self._ring = KeyRing() if ring is None else ring
         self._leases = Leases()
         self._nfs = nfs.Mounts(paths.keeper / "nfs")
         self._reports: asyncio.Queue[Report] = asyncio.Queue()
@@ -59,6 +68,7 @@ class LocalEngine:
         self._followers: dict[Attempt, set[asyncio.Event]] = {}
         self._redial: asyncio.Task[None] | None = None
         self._mounting: dict[Attempt, asyncio.Task[None]] = {}
+        self._returning: dict[tuple[Attempt, ReplicaName], asyncio.Task[None]] = {}
         self._saving: dict[Attempt, asyncio.Task[None]] = {}
         self._doomed: SimpleQueue[list[Attempt]] = SimpleQueue()
 
@@ -69,11 +79,17 @@ class LocalEngine:
             self._machine.account,
             bool(self._machine.layout.sandbox),
             self._settings.limits.open_files,
+            bool(self._ring),
             self._heard,
             self._lost,
         )
+        self._shells = Shells(self._link.send, self._machine.account)
         self._staging = Staging(
-            self._paths, self._storage, Mover(self._machine.account), self._machine.account
+            self._paths,
+            self._storage,
+            Mover(self._machine.account),
+            self._machine.account,
+            self._ring,
         )
         self._sampler = Sampler(
             self._settings.limits.sample_seconds, self._measured(), self._reports.put_nowait
@@ -86,10 +102,11 @@ class LocalEngine:
     async def close(self) -> None:
         if self._redial:
             self._redial.cancel()
-        for task in (*self._mounting.values(), *self._saving.values()):
+        for task in (*self._mounting.values(), *self._returning.values(), *self._saving.values()):
             task.cancel()
         await self._staging.close()
         self._sampler.close()
+        self._shells.close()
         self._link.close()
 
     @property
@@ -105,7 +122,11 @@ class LocalEngine:
         return self._machine.runtimes.describe(name)
 
     async def start(self, launch: Launch) -> None:
-        remote = [mount.source for mount in launch.spec.mounts if nfs.is_for(mount.source)]
+        if launch.spec.key and launch.spec.logs:
+            raise Refused(
+                "a job with a key cannot have its logs written into a bucket: they would be readable"
+            )
+        remote = nfs.wanted(launch)
         copied = self._to_copy(launch, remote)
         if remote or copied or launch.spec.logs:
             # It may take its time, and nobody else's job shall wait for it.
@@ -126,12 +147,7 @@ class LocalEngine:
 
     async def _start_prepared(self, launch: Launch, remote: list[str], copied: list[int]) -> None:
         try:
-            binds = await self._staging.fetch(launch, copied)
-            for source in remote:
-                mounted = str(await asyncio.to_thread(self._nfs.mount, source))
-                for number, mount in enumerate(launch.spec.mounts):
-                    if mount.source == source:
-                        binds[number] = Bind(mounted, (), mount.target, mount.read_only)
+            binds = await self._staging.fetch(launch, copied) | await self._mounted(launch, remote)
             self._send(launch, self._binds(launch, binds))
             self._staging.watch(launch.attempt)
         except Unreachable:
@@ -141,6 +157,15 @@ class LocalEngine:
         except Exception as error:  # noqa: BLE001 (nobody awaits this task: it must be told as the job's end)
             _log.exception("mounts of %s", launch.attempt)
             self._never_started(launch, Cause.STAGING, str(error))
+
+    async def _mounted(self, launch: Launch, remote: list[str]) -> dict[int, Bind]:
+        binds: dict[int, Bind] = {}
+        for source in remote:
+            mounted = str(await asyncio.to_thread(self._nfs.mount, source))
+            for number, mount in enumerate(launch.spec.mounts):
+                if mount.source == source:
+                    binds[number] = Bind(mounted, (), mount.target, mount.read_only)
+        return binds
 
     def _prepared(self, launch: Launch, task: asyncio.Task[None]) -> None:
         del self._mounting[launch.attempt]
@@ -153,21 +178,70 @@ class LocalEngine:
             self._reports.put_nowait(Ended(launch.attempt, replica, time.time_ns(), cause, message=message))
 
     def _send(self, launch: Launch, binds: list[Bind]) -> None:
+        try:
+            plan = self._plan(launch, binds)
+        except Refused:
+            self._leases.release(launch.attempt)
+            raise
+        self._sampler.expect(launch.attempt, plan.allowance)
+        self._link.send(plan)
+        chaos.point("engine.sent")
+
+    def _plan(self, launch: Launch, binds: list[Bind], only: ReplicaName | None = None) -> GangPlan:
         here = self._machine
         try:
             gang = self._leases.lease(launch)
             runtimes = {
                 role.program.runtime: here.runtimes.get(role.program.runtime) for role in launch.spec.roles
             }
-            plan = plan_gang(launch, gang, runtimes, binds, here.layout, self._paths)
+            seal = self._data_key(launch)
+            return plan_gang(launch, gang, runtimes, binds, here.layout, self._paths, seal, only)
         except (Impossible, TurnoutError) as error:
-            self._leases.release(launch.attempt)
             raise Refused(str(error)) from error
-        self._sampler.expect(launch.attempt, plan.allowance)
-        self._link.send(plan)
-        chaos.point("engine.sent")
+
+    async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
+        if (launch.attempt, replica) in self._returning:
+            return
+        remote = nfs.wanted(launch)
+        # What was copied for it is still there, with what it and its peers have written since.
+        binds = self._staging.copies(launch, self._to_copy(launch, remote))
+        if not remote:
+            self._send_again(launch, replica, restarts, binds)
+            return
+        task = asyncio.create_task(self._restart_mounted(launch, replica, restarts, remote, binds))
+        self._returning[launch.attempt, replica] = task
+        task.add_done_callback(lambda task: self._returned(launch, replica, restarts, task))
+
+    async def _restart_mounted(
+        self, launch: Launch, replica: ReplicaName, restarts: int, remote: list[str], binds: dict[int, Bind]
+    ) -> None:
+        self._send_again(launch, replica, restarts, binds | await self._mounted(launch, remote))
+
+    def _returned(
+        self, launch: Launch, replica: ReplicaName, restarts: int, task: asyncio.Task[None]
+    ) -> None:
+        del self._returning[launch.attempt, replica]
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            cause, message = Cause.STOPPED, "it was stopped before it started again"
+        elif error is None or isinstance(error, Unreachable):
+            return  # in the latter case it is said again once the keeper is back
+        else:
+            cause, message = Cause.STAGING, str(error)
+        end = Ended(launch.attempt, replica, time.time_ns(), cause, message=message, restarts=restarts)
+        self._reports.put_nowait(end)
+
+    def _send_again(
+        self, launch: Launch, replica: ReplicaName, restarts: int, prepared: dict[int, Bind]
+    ) -> None:
+        plan = self._plan(launch, self._binds(launch, prepared), replica)
+        self._link.send(Again(plan.a, restarts, plan.shared, plan.replicas[0]))
+        chaos.point("engine.again")
 
     async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
+        for (owner, replica), task in self._returning.items():
+            if owner == attempt and (not replicas or replica in replicas):
+                task.cancel()
         if attempt in self._mounting:
             self._mounting[attempt].cancel()
             return
@@ -193,6 +267,9 @@ class LocalEngine:
         self._reports.put_nowait(Saved(attempt, time.time_ns(), trouble, moved))
 
     async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
+        for (owner, _), task in self._returning.items():
+            if owner == attempt:
+                task.cancel()
         self._staging.forget(attempt, keep_workspace)
         self._leases.release(attempt)
         self._sampler.forget(attempt)
@@ -207,7 +284,8 @@ class LocalEngine:
         return await asyncio.to_thread(self._stored)
 
     def log(self, attempt: Attempt, replica: ReplicaName) -> FileLog:
-        return FileLog(self._paths.replica(attempt, replica))
+        directory = self._paths.replica(attempt, replica)
+        return SealedLog(directory, self._ring) if SealedLog.is_at(directory) else FileLog(directory)
 
     async def follow(self, attempt: Attempt) -> AsyncIterator[None]:
         event = asyncio.Event()
@@ -230,11 +308,31 @@ class LocalEngine:
                 with contextlib.suppress(Unreachable):
                     self._link.send({"t": "follow", "a": str(attempt), "on": False})
 
+    async def shell(self, attempt: Attempt, replica: ReplicaName, size: Size) -> LocalTerminal:
+        return await self._shells.open(attempt, replica, size)
+
+    async def dashboard(self, attempt: Attempt, replica: Replica) -> tuple[str, int] | None:
+        name = str(replica.name)
+        port, taken = self._leases.dashboard(attempt, name), self._leases.ports(attempt, name)
+        return await asyncio.to_thread(page.find, replica, port, taken)
+
     def _measured(self) -> Machine:
         """What the machine has, where a job has no limit."""
         here = self._machine
         cores = len(os.sched_getaffinity(0))
         return Machine(cores, here.node.memory, bool(here.layout.gpu_devices))
+
+    def _data_key(self, launch: Launch) -> dict[str, str] | None:
+        """What seals the logs, for the pump. Raises KeyGone."""
+        spec = launch.spec
+        if not spec.key:
+            return None
+        secret = self._ring.data_key(Header.of(spec.key, spec.wrapped_key)).secret
+        return {
+            "name": spec.key,
+            "wrapped": spec.wrapped_key,
+            "secret": base64.b64encode(secret).decode(),
+        }
 
     def _binds(self, launch: Launch, prepared: dict[int, Bind]) -> list[Bind]:
         binds: list[Bind] = []
@@ -253,23 +351,25 @@ class LocalEngine:
 
     def _heard(self, said: Said) -> None:
         put = self._reports.put_nowait
-        if said.started:
-            attempt, name, pid, _, at, _ = said.started
-            key = Attempt.parse(attempt)
-            replica = ReplicaName.parse(name)
+        if line := said.started:
+            key = Attempt.parse(line.a)
+            replica = ReplicaName.parse(line.name)
             self._held.add(key)
-            self._sampler.began(key, replica, pid, at)
-            put(Started(key, replica, at, pid, self._leases.address(key, name)))
-        elif said.ended:
-            attempt, name, at, cause, code, number, message = said.ended
-            key = Attempt.parse(attempt)
-            replica = ReplicaName.parse(name)
+            self._sampler.began(key, replica, line.pid, line.at)
+            address = self._leases.address(key, line.name)
+            put(Started(key, replica, line.at, line.pid, address, line.restarts))
+        elif end := said.ended:
+            key = Attempt.parse(end.a)
+            replica = ReplicaName.parse(end.name)
             self._held.add(key)
             self._sampler.ended(key, replica)
-            put(Ended(key, replica, at, Cause(cause), code, number, message))
+            cause = Cause(end.cause)
+            put(Ended(key, replica, end.at, cause, end.code, end.signal, end.message, end.restarts))
             self._wake(key)
         elif said.grew:
             self._wake(Attempt.parse(said.grew))
+        elif said.shell:
+            self._shells.heard(*said.shell)
         elif said.claim:
             key = Attempt.parse(said.claim.a)
             self._held.add(key)

@@ -36,8 +36,20 @@ class Leases:
             if text not in held:
                 held[text] = (self._address(), self._block())
             address, first = held[text]
-            peers.append(Peer(name, host_name(launch, name), address, tuple(range(first, first + PORTS))))
+            ports = tuple(range(first, first + PORTS))
+            if launch.spec.dashboard and not peers:
+                ports += (self._dashboard(held, text),)
+            peers.append(Peer(name, host_name(launch, name), address, ports))
         return tuple(peers)
+
+    def dashboard(self, attempt: Attempt, replica: str) -> int:
+        """The port that it was given for a page of its own; 0: none."""
+        return self._leased.get(attempt, {}).get(_page(replica), ("", 0))[1]
+
+    def ports(self, attempt: Attempt, replica: str) -> range:
+        """Those that the gang's map names."""
+        first = self._leased.get(attempt, {}).get(replica, ("", 0))[1]
+        return range(first, first + PORTS)
 
     def address(self, attempt: Attempt, replica: str) -> str:
         return self._leased.get(attempt, {}).get(replica, ("", 0))[0]
@@ -47,14 +59,23 @@ class Leases:
         if attempt in self._leased:
             return
         self._leased[attempt] = {name: (address, ports[0]) for name, (address, ports) in note.items()}
-        for address, ports in note.values():
+        for name, (address, ports) in note.items():
             self._taken_addresses.add(address)
             self._taken_blocks.add(ports[0])
+            for page in ports[PORTS:]:
+                self._taken_blocks.add(page)
+                self._leased[attempt][_page(name)] = ("", page)
 
     def release(self, attempt: Attempt) -> None:
         for address, first in self._leased.pop(attempt, {}).values():
             self._taken_addresses.discard(address)
             self._taken_blocks.discard(first)
+
+    def _dashboard(self, held: dict[str, tuple[str, int]], replica: str) -> int:
+        """The first of a block of its own: any program may listen on all addresses."""
+        if _page(replica) not in held:
+            held[_page(replica)] = ("", self._block())
+        return held[_page(replica)][1]
 
     def _address(self) -> str:
         while True:
@@ -74,6 +95,11 @@ class Leases:
                 self._taken_blocks.add(first)
                 return first
         return _FIRST_PORT + self._next_block * PORTS
+
+
+def _page(replica: str) -> str:
+    """No replica is called that."""
+    return f"{replica}/page"
 
 
 def _below_ephemeral() -> int:

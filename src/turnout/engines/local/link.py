@@ -25,6 +25,8 @@ from turnout.runner.allowance import Allowance
 VERSION = 1
 
 _RUNNER = Path(__file__).parents[2] / "runner"
+_SOURCES = Path(__file__).parents[3]
+_PUMP = "turnout.vault.pump"
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.__main__ import main; main(sys.argv[2:])"
 _log = logging.getLogger(__name__)
 
@@ -47,20 +49,44 @@ class Claim(msgspec.Struct):
     allowance: Allowance | None = None
 
 
+class StartedLine(msgspec.Struct, array_like=True):
+    a: str
+    name: str
+    pid: int
+    start: int
+    at: int
+    slot: int
+    restarts: int = 0
+
+
+class EndedLine(msgspec.Struct, array_like=True):
+    a: str
+    name: str
+    at: int
+    cause: str
+    code: int | None
+    signal: int | None
+    message: str
+    restarts: int = 0
+
+
 class Said(msgspec.Struct):
-    """One line from the keeper: exactly one of the fields is there."""
+    """One line from the keeper: at most one of the fields is there; what only it itself needs to know has none."""
 
     hello: Hello | None = None
     claim: Claim | None = None
-    started: tuple[str, str, int, int, int, int] | None = None
-    ended: tuple[str, str, int, str, int | None, int | None, str] | None = None
+    started: StartedLine | None = None
+    ended: EndedLine | None = None
     trimmed: tuple[str, str, int, str] | None = None
     grew: str | None = None
+    shell: tuple[int, int | None, str] | None = None
     synced: bool = False
 
 
 class Link:
-    """`heard` is called for each line; `lost` when the keeper is gone, after which `connect` is to be called again."""
+    """`keys`: there may be logs to seal. `heard` is called for each line; `lost` when the keeper is gone, after which
+    `connect` is to be called again.
+    """
 
     def __init__(
         self,
@@ -68,6 +94,7 @@ class Link:
         account: Account,
         sandbox: bool,
         open_files: int,
+        keys: bool,
         heard: Callable[[Said], None],
         lost: Callable[[], None],
     ) -> None:
@@ -75,6 +102,7 @@ class Link:
         self._account = account
         self._sandbox = sandbox
         self._open_files = open_files
+        self._keys = keys
         self._heard = heard
         self._lost = lost
         self._socket: socket.socket | None = None
@@ -225,6 +253,9 @@ class Link:
             "sandbox" if self._sandbox else "none",
             str(self._open_files),
             kill_at,
+            _PUMP,
+            os.pathsep.join([str(_SOURCES), *filter(None, sys.path)]),
+            "keys" if self._keys else "none",
         ]
         log = str(self._paths.keeper / "log")
         actions = [

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from turnout.errors import Unsupported
+from turnout.job import Launch
 
 _OPTIONS = "rw,nosuid,nodev,soft,timeo=100"
 
@@ -27,6 +28,10 @@ def run(argv: list[str], patience: float = 60) -> tuple[int, str]:
 
 def is_for(source: str) -> bool:
     return source.startswith(("nfs://", "cephfs://"))
+
+
+def wanted(launch: Launch) -> list[str]:
+    return [mount.source for mount in launch.spec.mounts if is_for(mount.source)]
 
 
 class Mounts:

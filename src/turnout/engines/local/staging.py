@@ -1,8 +1,9 @@
-"""Mounts that cannot be bound, because they lie in a real object store: copied here before the start, brought back
-while the job runs and at its end. And logs that are wanted as files in a bucket.
+"""Mounts that cannot be bound, because they lie in a real object store, or hold what is sealed or is to be: copied here
+before the start, brought back while the job runs and at its end. And logs that are wanted as files in a bucket.
 
 Which attempts have something to bring back is written down before their first process starts, without any credentials,
-so that a service that was killed goes on with it.
+so that a service that was killed goes on with it. Of a job that has a key that is sealed too, and its copies are gone
+when it has ended, whatever became of them.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,11 +20,13 @@ import msgspec
 from turnout.engines.local.account import Account
 from turnout.engines.local.export import Exported
 from turnout.engines.local.mover import Item, Moved, Mover, NotMoved
+from turnout.engines.local.near_copies import Near, NearCopy
 from turnout.errors import TurnoutError
 from turnout.job import Attempt, Launch, Mount, to_uuid
 from turnout.paths import Paths
 from turnout.runner.keeper.mounts import open_source
 from turnout.runner.plan import Bind
+from turnout.vault import Header, KeyGone, KeyRing, is_sealed
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class Storage(Protocol):
     def bind(self, source: str, project: str, read_only: bool) -> BoundMount: ...
     def transfer(self, source: str, project: str) -> dict[str, Any] | None: ...
     def open_object(self, source: str, project: str) -> int | None: ...
+    def near(self, source: str, project: str) -> Near | None: ...
 
 
 class _Back(msgspec.Struct):
@@ -56,6 +61,8 @@ class _Back(msgspec.Struct):
     number: int
     source: str
     period: float
+    near: bool = False
+    """It lies in an embedded bucket."""
 
 
 class _Logs(msgspec.Struct):
@@ -69,6 +76,8 @@ class _Plan(msgspec.Struct):
     project: str
     back: list[_Back]
     logs: _Logs | None = None
+    key: str = ""
+    wrapped_key: str = ""
 
     @property
     def period(self) -> float:
@@ -78,7 +87,9 @@ class _Plan(msgspec.Struct):
 
 
 class Staging:
-    def __init__(self, paths: Paths, storage: Storage, mover: Mover, account: Account) -> None:
+    def __init__(self, paths: Paths, storage: Storage, mover: Mover, account: Account, ring: KeyRing) -> None:
+        self._ring = ring
+        self._copying = threading.Lock()
         self._account = account
         self._exported: dict[Attempt, list[Exported]] = {}
         self._paths = paths
@@ -91,10 +102,11 @@ class Staging:
     def wanted(self, launch: Launch) -> list[int]:
         """The numbers of the mounts that cannot be bound as they are. Raises TurnoutError."""
         mounts = enumerate(launch.spec.mounts)
-        return [number for number, mount in mounts if self._must_come(mount, launch.project)]
+        return [number for number, mount in mounts if self._must_come(launch, mount)]
 
-    def _must_come(self, mount: Mount, project: str) -> bool:
-        if self._storage.transfer(mount.source, project) is not None:
+    def _must_come(self, launch: Launch, mount: Mount) -> bool:
+        project = launch.project
+        if self._storage.transfer(mount.source, project) is not None or self._is_near(launch, mount):
             return True
         single = self._storage.open_object(mount.source, project) if mount.read_only else None
         if single is not None:
@@ -105,20 +117,38 @@ class Staging:
         """Raises TurnoutError."""
         mounts = launch.spec.mounts
         here = self._paths.copies(launch.attempt)
-        back = [_Back(n, mounts[n].source, mounts[n].period) for n in wanted if not mounts[n].read_only]
-        plan = _Plan(launch.project, back, _logs(launch))
-        if plan.back or plan.logs:
+        near = {n for n in wanted if self._is_near(launch, mounts[n])}
+        back = [
+            _Back(n, mounts[n].source, mounts[n].period, n in near) for n in wanted if not mounts[n].read_only
+        ]
+        plan = _Plan(launch.project, back, _logs(launch), launch.spec.key, launch.spec.wrapped_key)
+        if plan.back or plan.logs or near or (plan.key and wanted):
             await asyncio.to_thread(self._write, launch.attempt, plan)
         for path in (here, *(here / str(number) for number in wanted)) if wanted else ():
             self._make(path)
-        distant = [n for n in wanted if mounts[n].fetch and not self._link(launch, n, mounts[n])]
+        fetched = [n for n in wanted if mounts[n].fetch]
+        distant = [n for n in fetched if n not in near and not self._link(launch, n, mounts[n])]
+        for number in near.intersection(fetched):
+            copy = self._near(launch.attempt, launch.project, number, mounts[number].source)
+            await asyncio.to_thread(copy.fetch, self._account)
         if distant:
             await self._mover.fetch([self._in(launch, number, mounts[number]) for number in distant])
-        return {n: Bind(str(here), (str(n),), mounts[n].target, mounts[n].read_only) for n in wanted}
+        return self.copies(launch, wanted)
+
+    def copies(self, launch: Launch, wanted: list[int]) -> dict[int, Bind]:
+        """Where `fetch` has put them."""
+        mounts, here = launch.spec.mounts, self._paths.copies(launch.attempt)
+        # Sealed objects may have come into a bucket since it was bound: it stays bound then.
+        there = [n for n in wanted if (here / str(n)).exists()]
+        return {n: Bind(str(here), (str(n),), mounts[n].target, mounts[n].read_only) for n in there}
 
     def watch(self, attempt: Attempt) -> None:
         """Bring back what changes while it runs."""
-        plan = self._read(attempt)
+        try:
+            plan = self._read(attempt)
+        except KeyGone as error:
+            _log.warning("results of %s: %s", attempt, error.message)
+            return
         if plan is None or attempt in self._watching:
             return
         if plan.period:
@@ -127,25 +157,35 @@ class Staging:
     async def save(self, attempt: Attempt) -> str:
         """All that has changed; what was moved, for people. Raises TurnoutError."""
         self._unwatch(attempt)
-        plan = self._read(attempt)
-        if plan is None:
-            return ""
+        plan = None
         try:
-            moved = await self._bring_back(attempt, plan, final=True)
+            plan = self._read(attempt)
+            moved = await self._bring_back(attempt, plan, final=True) if plan else Moved()
         except TurnoutError as error:
-            self._unsaved.add(attempt)
-            kept = f"; what it wrote is kept in {self._paths.copies(attempt)} until the job is deleted"
-            raise NotMoved(error.message + (kept if plan.back else "")) from error
-        if not moved.files:
+            raise NotMoved(error.message + await self._not_saved(attempt, plan)) from error
+        if plan and plan.key:
+            await asyncio.to_thread(_remove, [self._paths.copies(attempt)])
+        if plan is None or not moved.files:
             return ""
         places = ", ".join(back.source for back in plan.back) or (plan.logs.to if plan.logs else "")
         files = "1 file" if moved.files == 1 else f"{moved.files} files"
         return f"{files} ({moved.bytes} bytes) went to {places}"
 
+    async def _not_saved(self, attempt: Attempt, plan: _Plan | None) -> str:
+        """What became of what it wrote, for people. No plan: its key is gone."""
+        here = self._paths.copies(attempt)
+        if plan is None or plan.key:
+            await asyncio.to_thread(_remove, [here])
+            return "; what it wrote is gone, as nothing of a job with a key stays behind readable"
+        self._unsaved.add(attempt)
+        return f"; what it wrote is kept in {here} until the job is deleted" if plan.back else ""
+
     def forget(self, attempt: Attempt, keep: bool) -> None:
         self._unwatch(attempt)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(attempt))
+            for state in self._paths.staging.glob(f"{attempt}.*.state"):
+                state.unlink(missing_ok=True)
         self._exported.pop(attempt, None)
         keep = keep or attempt in self._unsaved
         self._unsaved.discard(attempt)
@@ -197,8 +237,21 @@ class Staging:
             | {"from": self._copy(attempt, back.number), "state": self._state(attempt, back.number)}
             for back in backs
             # It is not there if the service was killed before anything began.
-            if os.path.exists(self._copy(attempt, back.number))
+            if not back.near and os.path.exists(self._copy(attempt, back.number))
         ]
+
+    def _is_near(self, launch: Launch, mount: Mount) -> bool:
+        """Whether it lies in an embedded bucket that the job cannot have as it is. Raises TurnoutError."""
+        near = self._storage.near(mount.source, launch.project)
+        return near is not None and (bool(launch.spec.key) or near.holds_sealed())
+
+    def _near(self, attempt: Attempt, project: str, number: int, source: str) -> NearCopy:
+        near = self._storage.near(source, project)
+        if near is None:
+            raise NotMoved(f"{source!r} is not in an embedded bucket any more: the settings have changed")
+        state = str(self._paths.staging / f"{attempt}.{number}.state")
+        self._paths.staging.mkdir(mode=0o700, exist_ok=True)
+        return NearCopy(near, source, self._copy(attempt, number), state)
 
     def _reach(self, project: str, source: str) -> dict[str, Any]:
         found = self._storage.transfer(source, project)
@@ -216,10 +269,28 @@ class Staging:
                 _log.warning("results of %s: %s", attempt, error)
 
     async def _bring_back(self, attempt: Attempt, plan: _Plan, *, final: bool) -> Moved:
-        items = self._out(attempt, plan, [back for back in plan.back if final or back.period > 0])
+        backs = [back for back in plan.back if final or back.period > 0]
+        near = await asyncio.to_thread(self._bring_near, attempt, plan, backs, final)
+        items = self._out(attempt, plan, backs)
         if plan.logs and (final or plan.logs.period > 0):
             items += await asyncio.to_thread(self._export, attempt, plan.project, plan.logs, final)
-        return await self._mover.bring_back(items, final=final) if items else Moved()
+        far = await self._mover.bring_back(items, final=final) if items else Moved()
+        return Moved(near.files + far.files, near.bytes + far.bytes)
+
+    def _bring_near(self, attempt: Attempt, plan: _Plan, backs: list[_Back], final: bool) -> Moved:
+        moved = Moved()
+        backs = [back for back in backs if back.near and os.path.exists(self._copy(attempt, back.number))]
+        if not backs:
+            return moved
+        key = self._ring.data_key(Header.of(plan.key, plan.wrapped_key)) if plan.key else None
+        # One that was called off goes on in its thread for a while.
+        with self._copying:
+            for back in backs:
+                copy = self._near(attempt, plan.project, back.number, back.source)
+                one = copy.bring_back(key, final=final)
+                moved.files += one.files
+                moved.bytes += one.bytes
+        return moved
 
     def _export(self, attempt: Attempt, project: str, logs: _Logs, final: bool) -> list[Item]:
         """Writes the logs; what is left to move. Raises TurnoutError or OSError."""
@@ -276,17 +347,23 @@ class Staging:
         return self._paths.staging / f"{attempt}.json"
 
     def _read(self, attempt: Attempt) -> _Plan | None:
+        """Raises KeyGone."""
         try:
-            return msgspec.json.decode(self._file(attempt).read_bytes(), type=_Plan)
+            data = self._file(attempt).read_bytes()
         except FileNotFoundError:
             return None
+        data = self._ring.opened(data, _about(attempt)) if is_sealed(data) else data
+        return msgspec.json.decode(data, type=_Plan)
 
     def _write(self, attempt: Attempt, plan: _Plan) -> None:
         """Whole or not at all, and on disk."""
         self._paths.staging.mkdir(mode=0o700, exist_ok=True)
         fresh = self._file(attempt).with_suffix(".new")
+        data = msgspec.json.encode(plan)
+        if plan.key:
+            data = self._ring.data_key(Header.of(plan.key, plan.wrapped_key)).seal(data, _about(attempt))
         with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(plan))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         fresh.rename(self._file(attempt))
@@ -299,6 +376,10 @@ def _logs(launch: Launch) -> _Logs | None:
     job = to_uuid(launch.attempt.job)
     names = {str(name): wanted.name.format(id=job, replica=name) for name, _ in launch.replicas()}
     return _Logs(wanted.to, names, wanted.period)
+
+
+def _about(attempt: Attempt) -> str:
+    return f"staging of {attempt}"
 
 
 def _remove(paths: list[Path]) -> None:

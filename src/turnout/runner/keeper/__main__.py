@@ -1,4 +1,5 @@
-"""How it is started: directory, attempts, lock, listener, uid (-1: stay who we are), gid, name, sandbox, kill at."""
+"""How it is started: directory, attempts, lock, listener, uid (-1: stay who we are), gid, name, sandbox, open files,
+kill at, what seals logs (a module, and where it is looked for), whether there is a key ring."""
 
 import contextlib
 import ctypes
@@ -11,6 +12,7 @@ from . import cgroups
 from .keep import Keeper
 from .point import prepare
 from .recovery import recover
+from .sealing import Pumps
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -28,6 +30,7 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o022)
+    pumps = Pumps(argv[10], argv[11].split(os.pathsep), now=argv[12] == "keys")
     slots = cgroups.find(argv[6], uid, gid)
     if uid >= 0:
         os.setgroups([])
@@ -38,7 +41,7 @@ def main(argv: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     open_files = min(int(argv[8]), hard)
     keeper = Keeper(
-        directory, attempts, socket.socket(fileno=listener), slots, open_files, argv[7] == "sandbox"
+        directory, attempts, socket.socket(fileno=listener), slots, open_files, argv[7] == "sandbox", pumps
     )
     recover(keeper)
     keeper.run()

@@ -1,6 +1,7 @@
 """The socket that the service talks through: lines of JSON both ways, one service at a time.
 
-From the service: hello, launch, stop, forget, follow. To it: hello, gang, started, ended, trimmed, grew, synced.
+From the service: hello, launch, again, stop, forget, follow, shell.
+To it: hello, gang, started, ended, trimmed, grew, synced, shell.
 """
 
 import json

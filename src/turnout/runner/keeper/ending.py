@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from . import processes
@@ -29,6 +30,7 @@ class Endings:
         self._left: dict[int, Replica] = {}
         self._adopted: set[Replica] = set()
         self._own: set[int] = set()
+        self._guests: dict[int, Callable[[processes.Exit], None]] = {}
         # We have but one thread.
         self._list = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
         self._bereft: set[Replica] = set()
@@ -56,6 +58,10 @@ class Endings:
         """A process that we started for ourselves: no orphan of anybody."""
         self._own.add(pid)
 
+    def watch_guest(self, pid: int, then: Callable[[processes.Exit], None]) -> None:
+        """One that a person has in a replica, and that ends with it as its orphans do."""
+        self._guests[pid] = then
+
     def adopt(self, replica: Replica, pidfd: int | None) -> None:
         """One that an earlier keeper started; None: it is gone already."""
         replica.adopted = True
@@ -82,6 +88,8 @@ class Endings:
                 _signal_group(child.si_pid, signal.SIGKILL)
             os.waitid(os.P_PID, child.si_pid, os.WEXITED)
             self._own.discard(child.si_pid)
+            if child.si_pid in self._guests:
+                self._guests.pop(child.si_pid)(processes.from_child(child))
             if replica:
                 replica.exit = processes.from_child(child)
                 self._end_rest(replica)
@@ -235,7 +243,7 @@ def _verdict(replica: Replica) -> tuple[str, str, int]:
             replica.exit = from_shell(replica.exit.code)
         at = status.at if replica.adopted and status.code is not None else 0
         if never_ran:
-            cause, code, message = why_not_run(replica.directory)
+            cause, code, message = why_not_run(replica)
             replica.exit = processes.Exit(code, None)
             return cause, message, 0
     failed = replica.exit is None or replica.exit != (0, None)

@@ -7,8 +7,11 @@ On a full disk lines wait here, in order, and `catch_up` tries again. What they 
 its own store is the one that counts.
 
 Lines: {"boot": id} at each start of the keeper, {"claim": gang} before its first process is made,
-{"started": [attempt, name, pid, start time, at]}, {"stop": [attempt, names, cause, kill at]},
-{"ended": [attempt, name, at, cause, code, signal, message]}, {"tomb": attempt}, {"forgotten": attempt}.
+{"started": [attempt, name, pid, start time, at, slot]}, {"stop": [attempt, names, cause, kill at]},
+{"ended": [attempt, name, at, cause, code, signal, message]}, {"tomb": attempt}, {"forgotten": attempt},
+{"pump": [attempt, name, pid, start time]} for what seals a log,
+{"again": [attempt, name, restarts]} before one that has ended is started again: from then on that number is at the end
+of its lines `started` and `ended`.
 """
 
 import contextlib

@@ -6,6 +6,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from . import processes
 from .cgroups import Slots
@@ -16,14 +17,15 @@ from .limits import Limits
 from .logs import Log, Outlets, Watcher
 from .loop import READ, WRITE, Loop
 from .point import point
-from .replica import NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica
+from .replica import NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica, again_line
 from .say import say
+from .sealing import REMOVE, Pumps, SealedLog, wind_up
+from .shells import Shells
 from .spares import BOX, QUIET, SCRATCH, WORKSPACE, Spares
 from .spawn import NotStarted, Plan, prepare, spawn
 
 _LOOK_AGAIN = 0.001
 _TRY_AGAIN = 1.0
-_REMOVE = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@"; rm -rf -- "$@"; }'
 
 
 class Keeper:
@@ -37,6 +39,7 @@ class Keeper:
         slots: Slots | None,
         open_files: int,
         sandbox: bool,
+        pumps: Pumps,
     ) -> None:
         self.attempts = attempts
         self.journal = Journal(directory)
@@ -59,7 +62,11 @@ class Keeper:
         """Of replicas that have ended, while the disk was full."""
         self._trying_again = False
         self._followed: set[str] = set()
+        self._pumps = pumps
+        self._winding_up: set[Replica] = set()
+        """They have ended, and what they leave is being sealed and removed."""
         self._endings = Endings(self.loop, self.finish)
+        self._shells = Shells(self.loop, self._limits, self._endings.watch_guest, self.send)
 
     def run(self) -> None:
         """Until nothing runs and no service is connected."""
@@ -70,7 +77,7 @@ class Keeper:
         while True:
             # The service that started us has knocked already; whoever comes after the last look finds nobody
             # and starts the next keeper.
-            if not (self._channel or self._work or self._endings.running):
+            if not (self._channel or self._work or self._endings.running or self._winding_up):
                 self._accept()
                 self.journal.catch_up()
                 if not self._channel and not self.journal.behind:
@@ -131,12 +138,18 @@ class Keeper:
                 self._greet()
             case "launch":
                 self._launch(message)
+            case "again":
+                self._again(message)
             case "stop":
                 self._stop(message["a"], message["names"], message["grace"])
             case "forget":
                 self._forget(message["a"], message["keep"])
             case "follow":
                 self._follow(message["a"], message["on"])
+            case "shell":
+                gang = self.gangs.get(message["a"])
+                replica = gang.replicas.get(message["name"]) if gang else None
+                self._shells.open(message["id"], message["tty"], replica)
 
     def _follow(self, attempt: str, on: bool) -> None:
         if not on:
@@ -198,6 +211,8 @@ class Keeper:
         }
         if "allowance" in message:
             claim["allowance"] = message["allowance"]
+        if message["shared"].get("seal"):
+            claim["sealed"] = True
         gang = self.gangs[attempt] = Gang(attempt, claim, self.attempts)
         self.journal.append(gang.lines[0])
         point("keeper.claimed")
@@ -208,15 +223,32 @@ class Keeper:
         starts = [lambda plan=plan: self._start(gang.replicas[plan["name"]], plan) for plan in plans]
         self._work.extendleft(reversed(starts))
 
+    def _again(self, message: Message) -> None:
+        """One that has ended, in its place. Idempotent by the number of the start."""
+        name, restarts = message["replica"]["name"], message["restarts"]
+        gang = self.gangs.get(message["a"])
+        if gang is None or not gang.replicas[name].ended or gang.replicas[name].restarts >= restarts:
+            return
+        replica = gang.again(name, restarts)
+        self.record(gang, again_line(replica))
+        point("keeper.again")
+        self._start(replica, message["replica"] | {"shared": message["shared"]})
+
     def _start(self, replica: Replica, plan: Plan) -> None:
         try:
-            self._spares.move_in(replica.directory)
+            if replica.restarts:
+                self._spares.mend(replica.directory)
+            else:
+                self._spares.move_in(replica.directory)
             self.loop.later(QUIET, _nothing)
             prepare(replica.directory, plan)
             self.open_log(replica)
+            if isinstance(replica.log, SealedLog):
+                self._pump(replica, replica.log, plan["shared"]["seal"])
             replica.slot = self.slots.take(plan) if self.slots else None
             with self._limits.around(plan, replica.slot):
                 replica.pid = spawn(replica, plan)
+            replica.plan = plan if plan.get("shell") else None
         except NotStarted as error:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
             return
@@ -224,12 +256,13 @@ class Keeper:
             self.end(replica, STAGING, message=f"{replica.name} could not be started: {error}")
             return
         replica.at = time.time_ns()
+        replica.since = replica.since or replica.at
         self._endings.watch(replica)
         self.listen(replica)
         self._limit(replica)
         replica.slot_number = replica.slot.number if replica.slot else -1
         replica.start = processes.start_time(replica.pid) or 0
-        point("keeper.spawned")
+        point("keeper.respawned" if replica.restarts else "keeper.spawned")
         self.record(replica.gang, replica.started_line)
 
     def adopt(self, replica: Replica, pidfd: int | None) -> None:
@@ -242,10 +275,10 @@ class Keeper:
             self._endings.stop(replica, replica.cause, replica.kill_at)
 
     def _limit(self, replica: Replica) -> None:
-        """Its time limit counts from its start, also if the keeper was started again meanwhile."""
+        """Its time limit counts from its first start, also if it or the keeper was started again meanwhile."""
         if replica.gang.limit is None:
             return
-        over = replica.at / 1e9 + replica.gang.limit
+        over = replica.since / 1e9 + replica.gang.limit
         self.loop.later(over - time.time(), lambda: self._time_up(replica))
 
     def _time_up(self, replica: Replica) -> None:
@@ -256,13 +289,22 @@ class Keeper:
     # Logs.
 
     def open_log(self, replica: Replica) -> None:
-        replica.log = Log(replica.directory, replica.gang.log_bytes)
+        if replica.gang.sealed:
+            replica.log = SealedLog(replica.directory, replica.gang.log_bytes)
+            replica.log.adopt(*replica.pump)
+        else:
+            replica.log = Log(replica.directory, replica.gang.log_bytes)
         # Not at once: of one that has ended by then only the last mark is wanted.
         self.loop.later(2 * _LOOK_AGAIN, lambda: self._rearm(replica))
 
+    def _pump(self, replica: Replica, log: SealedLog, key: dict[str, str]) -> None:
+        log.pump(self._pumps, key, replica.sandboxed)
+        self._endings.watch_own(log.pid)
+        self.record(replica.gang, {"pump": [replica.gang.attempt, replica.name, log.pid, log.start]})
+
     def listen(self, replica: Replica) -> None:
         """To what comes out of its pipes. Whoever opens one before that waits."""
-        if replica.log and replica.sandboxed:
+        if isinstance(replica.log, Log) and replica.sandboxed:
             outlets = replica.outlets = Outlets(f"{replica.directory}/{BOX}/out", replica.log)
             for number, fd in enumerate(outlets.fds):
                 self.loop.on(fd, lambda number=number: self._pour(replica, outlets, number))
@@ -319,8 +361,8 @@ class Keeper:
             self._put_away(replica.log)
             replica.log = None
 
-    def _put_away(self, log: Log) -> None:
-        if log.behind:
+    def _put_away(self, log: Log | SealedLog) -> None:
+        if isinstance(log, Log) and log.behind:
             self._unmarked.append(log)
         else:
             log.close()
@@ -368,19 +410,30 @@ class Keeper:
     ) -> None:
         replica.ended = True
         self._watcher.disarm(replica.watch)
+        ended = [replica.gang.attempt, replica.name, at, cause, code, number, message]
+        if replica.gang.sealed:
+            self._winding_up.add(replica)
+            told, own = lambda: self._told(replica, ended), self._endings.watch_own
+            wind_up(replica.directory, replica.log, self.loop, own, told)
+        else:
+            self._told(replica, ended)
+
+    def _told(self, replica: Replica, ended: list[Any]) -> None:
+        """The last that is done for it: all that it printed is on disk."""
+        self._winding_up.discard(replica)
         self._close_log(replica)
         if replica.slot and self.slots:
             self.slots.give_back(replica.slot)
             replica.slot = None
         point("keeper.ending")
         self._urgent = True
-        ended = [replica.gang.attempt, replica.name, at or time.time_ns(), cause, code, number, message]
-        self.record(replica.gang, {"ended": ended})
+        ended[2] = ended[2] or time.time_ns()
+        self.record(replica.gang, {"ended": ended + replica.which})
 
     def record(self, gang: Gang, *lines: Line) -> None:
         """Into the journal first, then to the service."""
         texts = [encode(line) for line in lines]
-        self.journal.append_encoded(texts)
+        self.journal.append_encoded([encode(gang.kept(line)) for line in lines] if gang.sealed else texts)
         gang.lines += lines
         if self._channel:
             for text in texts:
@@ -414,14 +467,14 @@ class Keeper:
             if replica.sandboxed:
                 self._spares.take_back_box(f"{replica.directory}/{BOX}")
         if full:
-            argv = ["sh", "-c", _REMOVE, "sh", *full]
+            argv = ["sh", "-c", REMOVE, "sh", *full]
             self._endings.watch_own(os.posix_spawn("/bin/sh", argv, {"PATH": "/usr/bin:/bin"}))
 
     def compact(self) -> None:
         lines: list[Line] = [{"boot": processes.boot_id()}]
         lines += [{"tomb": attempt} for attempt in self.tombs]
         for gang in self.gangs.values():
-            lines += gang.lines
+            lines += map(gang.kept, gang.lines)
         self.journal.rewrite(lines)
 
 

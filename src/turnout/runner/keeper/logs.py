@@ -79,11 +79,16 @@ class Outlets:
     def __init__(self, directory: str, log: "Log") -> None:
         self._streams = log.streams
         self._held = [b"", b""]
+        self.fds = self.open(directory)
+
+    @staticmethod
+    def open(directory: str) -> tuple[int, int]:
+        """The reading ends, which are made if they are missing. Raises OSError."""
         try:
-            self.fds = self._open(directory)
+            return Outlets._open(directory)
         except FileNotFoundError:
             make_pipes(directory)
-            self.fds = self._open(directory)
+            return Outlets._open(directory)
 
     @staticmethod
     def _open(directory: str) -> tuple[int, int]:

@@ -43,7 +43,12 @@ def _apply(keeper: Keeper, line: Line, boot: str) -> None:
     match line:
         case {"claim": {"a": str(attempt), "note": dict(), "replicas": dict()} as claim}:
             gang = keeper.gangs[attempt] = Gang(attempt, claim, keeper.attempts)
-            gang.boot = boot
+            for replica in gang.replicas.values():
+                replica.boot = boot
+        case {"again": [attempt, name, int(restarts)]}:
+            gang = keeper.gangs[attempt]
+            gang.again(name, restarts).boot = boot
+            gang.lines.append(line)
         case {"tomb": str(attempt)}:
             keeper.tombs.add(attempt)
         case {"forgotten": str(attempt)}:
@@ -54,6 +59,7 @@ def _apply(keeper: Keeper, line: Line, boot: str) -> None:
             | {"stop": [attempt, *_]}
             | {"ended": [attempt, *_]}
             | {"trimmed": [attempt, *_]}
+            | {"pump": [attempt, *_]}
         ):
             _apply_to(keeper.gangs[attempt], line)
         case _:
@@ -63,28 +69,35 @@ def _apply(keeper: Keeper, line: Line, boot: str) -> None:
 def _apply_to(gang: Gang, line: Line) -> None:
     """A line about a gang that was claimed before. The service will be told it, so it must be as one of ours."""
     match line:
-        case {"started": [_, name, int(pid), int(start), int(at), int(slot)]}:
+        case {"started": [_, name, int(pid), int(start), int(at), int(slot), *_]}:
             replica = gang.replicas[name]
             replica.pid, replica.start, replica.at, replica.slot_number = pid, start, at, slot
+            replica.since = replica.since or at
         case {"stop": [_, [*names], str(cause), int(kill_at)]}:
             for replica in [gang.replicas[name] for name in names]:
                 replica.kill_at = kill_at
                 replica.cause = replica.cause or cause
-        case {"ended": [_, name, int(), str(), _, _, str()]}:
+        case {"ended": [_, name, int(), str(), _, _, str(), *_]}:
             gang.replicas[name].ended = True
         case {"trimmed": [_, name, int(), str()]}:
             gang.replicas[name].trimmed = True
+        case {"pump": [_, name, int(pid), int(start)]}:
+            gang.replicas[name].pump = (pid, start)
         case _:
             raise ValueError("not as it should be")
     gang.lines.append(line)
 
 
 def _recover(keeper: Keeper, replica: Replica, boot: str, marked: dict[str, list[int]]) -> None:
-    if replica.gang.boot != boot:
+    if replica.boot != boot:
         keeper.end(replica, LOST, message=f"{replica.name} was lost when the machine restarted")
         return
     if not replica.pid:
         _find(keeper, replica, marked)
+    if not replica.pid and replica.restarts:
+        # The service asks for it again.
+        replica.gang.not_again(replica)
+        return
     _take_over(keeper, replica)
 
 
@@ -95,6 +108,7 @@ def _find(keeper: Keeper, replica: Replica, marked: dict[str, list[int]]) -> Non
         if start is None:
             return
         replica.pid, replica.start, replica.at = pid, start, time.time_ns()
+        replica.since = replica.since or replica.at
         keeper.record(replica.gang, replica.started_line)
 
 

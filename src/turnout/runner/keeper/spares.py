@@ -154,12 +154,18 @@ class Spares:
         """Whatever is there already stays, whatever is missing is made."""
         _mkdir(directory, _MODE_ALL)
         for name in WORKSPACE:
-            if not self._empty or not _moved(self._empty.pop(), f"{directory}/{name}"):
-                _mkdir(f"{directory}/{name}")
+            if self._empty:
+                _moved(self._empty.pop(), f"{directory}/{name}")
+        if self._with_boxes and self._boxes:
+            _moved(self._boxes.pop(), f"{directory}/{BOX}")
+        self.mend(directory)
+
+    def mend(self, directory: str) -> None:
+        """One that was moved into before: what is missing in it is made. Raises OSError."""
+        for name in WORKSPACE:
+            _mkdir(f"{directory}/{name}")
         if self._with_boxes:
             box = f"{directory}/{BOX}"
-            if self._boxes:
-                _moved(self._boxes.pop(), box)
             make_pipes(box + "/out")
             for name in ("status", "hosts"):
                 _touch(f"{box}/{name}")

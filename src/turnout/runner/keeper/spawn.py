@@ -9,6 +9,7 @@ from typing import Any
 from .clone import RESET, Files, clone_into
 from .mounts import furnish, open_source, show
 from .replica import Replica
+from .sealing import SealedLog
 from .spares import BOX
 
 Plan = dict[str, Any]
@@ -39,14 +40,18 @@ def spawn(replica: Replica, plan: Plan) -> int:
     """The new process's id. Raises NotStarted, or OSError if it is us who cannot."""
     assert replica.log
     cgroup = replica.slot.born_in if replica.slot else -1
-    if replica.sandboxed:
-        return _in_sandbox(replica.directory, plan, replica.log.streams, cgroup)
-    return _bare(plan, replica.log.streams, cgroup)
+    try:
+        if replica.sandboxed:
+            return _in_sandbox(replica.directory, plan, replica.log.streams, cgroup)
+        return _bare(plan, replica.log.streams, cgroup)
+    finally:
+        if isinstance(replica.log, SealedLog):
+            replica.log.given()
 
 
 def _bare(plan: Plan, streams: tuple[int, int], cgroup: int) -> int:
     argv: list[str] = plan["argv"]
-    env = _environment(plan)
+    env = environment(plan)
     try:
         _enter(plan)
         program = _find(argv[0], env.get("PATH", ""))
@@ -87,7 +92,7 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: in
     shared, options = plan["shared"], plan["sandbox"]
     bwrap, _, common = shared["sandbox"].partition("\0")
     # Into a file and not into the environment: bubblewrap itself must not see the user's LD_PRELOAD.
-    for name, value in _environment(plan).items():
+    for name, value in environment(plan).items():
         options += ("--setenv", name, value)
     options += ("--ro-bind", f"{directory}/{BOX}/hosts", "/etc/hosts")
     if "passwd" in plan:
@@ -115,7 +120,8 @@ def _in_sandbox(directory: str, plan: Plan, streams: tuple[int, int], cgroup: in
         return _run(bwrap, argv, marker, files, cgroup, lambda: show(shared["mounts"], shared["stage"]))
 
 
-def _environment(plan: Plan) -> dict[str, str]:
+def environment(plan: Plan) -> dict[str, str]:
+    """All that the program is told."""
     maps: dict[str, str] = plan["shared"]["maps"]
     return plan["env"] | {name: maps[name] + task for name, task in plan.get("tasks", {}).items()}
 

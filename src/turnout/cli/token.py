@@ -1,0 +1,16 @@
+"""`turnout token`: what goes behind `Authorization: Bearer`."""
+
+import time
+
+from turnout import config
+from turnout.cli import client, login
+from turnout.errors import Misconfigured
+
+
+def show(seconds: int, endpoint: str | None) -> None:
+    kept = login.stored()
+    where = endpoint or config.client_endpoint() or kept.endpoint or login.DEFAULT_ENDPOINT
+    key = login.find_key(where, kept)
+    if key is None:
+        raise Misconfigured("there is no key to make a token from: set TURNOUT_KEY, or run `turnout login`")
+    print(client.token(key, int(time.time()) + seconds))

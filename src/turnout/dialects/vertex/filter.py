@@ -1,0 +1,153 @@
+"""The `filter` of a list as a Query: the grammar of Google's filters, for the fields of a job.
+
+    restriction field ( = | != | < | <= | > | >= | : ) value
+
+Behind `:` a `*` stands for any text; without one the field has to contain the value.
+"""
+
+import difflib
+import re
+from typing import Literal, cast
+
+from turnout.dialects.vertex.answer import STATES
+from turnout.dialects.vertex.grammar import WORD, Parser, Value, wrong
+from turnout.dialects.vertex.spelling import shown, snake
+from turnout.dialects.vertex.times import parse_time
+from turnout.dialects.vertex.translate import LABEL
+from turnout.dialects.vertex.wire import JobState
+from turnout.job import All, Any, Compare, Label, Not, Query
+
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", ":"]
+
+_NAME = "display_name"
+_STATE = "state"
+_LABELS = "labels"
+_TIMES = {"create_time": "created", "update_time": "updated", "start_time": "started", "end_time": "ended"}
+_FIELDS = (_NAME, _STATE, *_TIMES, _LABELS)
+
+_KEY = re.compile(r"[^\s()\"'=!<>:.,]+")
+_OPERATOR = re.compile(r"<=|>=|!=|[=<>:]")
+
+
+def parse(text: str) -> Query:
+    """Raises Invalid, which says at which character."""
+    return _Parser(text).all()
+
+
+class _Parser(Parser[Query]):
+    def every(self, parts: list[Query]) -> Query:
+        return All(*parts)
+
+    def some(self, parts: list[Query]) -> Query:
+        return Any(*parts)
+
+    def negated(self, part: Query) -> Query:
+        return Not(part)
+
+    def restriction(self) -> Query:
+        start = self._at
+        word = None if self._peek("AND") or self._peek("OR") else self._match(WORD)
+        if word is None:
+            raise self._wrong('a field must come here, as in state="JOB_STATE_RUNNING"')
+        field = snake(word[0])
+        if field not in _FIELDS:
+            raise wrong(start, f"{shown(word[0])} is not a field to filter by; {_hint(field)}")
+        key = self._label_key() if field == _LABELS else None
+        self._skip()
+        at = self._at
+        operator = self._match(_OPERATOR)
+        if operator is None:
+            raise self._wrong(f"{word[0]} must be compared by one of = != < <= > >= :")
+        self._skip()
+        op, value = cast("Operator", operator[0]), self._value()
+        self._skip()
+        if field == _LABELS:
+            return _label(key, op, value, at)
+        if field == _NAME:
+            return _name(op, value, at)
+        return _state(op, value, at) if field == _STATE else _time(field, op, value, at)
+
+    def _label_key(self) -> str | None:
+        """Of `labels.key` or `labels."key"`; None for `labels` alone."""
+        if not self._text.startswith(".", self._at):
+            return None
+        self._at += 1
+        if (quoted := self._quoted()) is not None:
+            return quoted
+        key = self._match(_KEY)
+        if key is None:
+            raise self._wrong("a label's key must come here, as in labels.team=vision")
+        return key[0]
+
+
+def _hint(field: str) -> str:
+    close = difflib.get_close_matches(field[:100], _FIELDS, 1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(_FIELDS)}"
+
+
+def _name(op: Operator, value: Value, at: int) -> Query:
+    if op in ("=", "!="):
+        return Compare("name", op, value.text)
+    if op != ":":
+        raise wrong(at, f"{_NAME} takes = != and :, not {op}")
+    if not value.text.strip("*"):
+        return All()
+    inner, kind = _pattern(value.text)
+    return Compare("name", kind, inner)
+
+
+def _label(key: str | None, op: Operator, value: Value, at: int) -> Query:
+    if key is None:
+        if op != ":":
+            raise wrong(at, "labels needs a key, as in labels.team=vision or labels:team")
+        return Label(LABEL + value.text, "!=", None)
+    if op in ("=", "!="):
+        return Label(LABEL + key, op, value.text)
+    if op != ":":
+        raise wrong(at, f"labels.{key} takes = != and :, not {op}")
+    if not value.text.strip("*"):
+        return Label(LABEL + key, "!=", None)
+    inner, kind = _pattern(value.text)
+    return Label(LABEL + key, kind, inner)
+
+
+def _pattern(text: str) -> tuple[str, Literal["contains", "like"]]:
+    """For one that is not only stars."""
+    if "*" not in text:
+        return text, "contains"
+    inner = text.strip("*")
+    if text.startswith("*") and text.endswith("*") and "*" not in inner:
+        return inner, "contains"
+    return text, "like"
+
+
+def _state(op: Operator, value: Value, at: int) -> Query:
+    if op not in ("=", "!="):
+        raise wrong(at, f"{_STATE} takes = and !=, not {op}")
+    wanted = _job_state(value)
+    held: Query = Any(
+        *(Compare("state", "=", ours.value) for ours, theirs in STATES.items() if theirs is wanted)
+    )
+    return held if op == "=" else Not(held)
+
+
+def _job_state(value: Value) -> JobState:
+    text = value.text
+    if text in JobState.__members__:
+        return JobState[text]
+    if re.fullmatch("[0-9]{1,2}", text) and int(text) in {state.value for state in JobState}:
+        return JobState(int(text))
+    known = ", ".join(state.name for state in STATES.values())
+    raise wrong(value.at, f"{shown(text)} is not a state; there are {known}")
+
+
+def _time(field: str, op: Operator, value: Value, at: int) -> Query:
+    column = _TIMES[field]
+    if op == ":":
+        if value.text != "*":
+            raise wrong(at, f"{field} takes = != < <= > >=, and :* for jobs that have one")
+        return Compare(column, "!=", None)
+    parsed = parse_time(value.text)
+    if parsed is None:
+        raise wrong(value.at, f'{shown(value.text)} must be a time such as "2014-10-02T15:01:23Z"')
+    return Compare(column, op, parsed)

@@ -1,0 +1,30 @@
+"""Enums as numbers, for callers that ask for them with `$alt=json;enum-encoding=int`."""
+
+from typing import Any
+
+from turnout.dialects.vertex import schema
+from turnout.dialects.vertex.schema import Field
+from turnout.dialects.vertex.wire import Message
+
+
+def of(document: dict[str, Any], kind: type[Message]) -> dict[str, Any]:
+    """A document as it is shown, with the number of each enum in place of its name."""
+    fields = schema.of(kind).by_name
+    return {name: _value(fields[name], value) for name, value in document.items()}
+
+
+def _value(field: Field, value: Any) -> Any:
+    if not (field.enum or field.message):
+        return value
+    if field.repeated:
+        return [_one(field, one) for one in value]
+    if field.map:
+        return {key: _one(field, one) for key, one in value.items()}
+    return _one(field, value)
+
+
+def _one(field: Field, value: Any) -> Any:
+    if field.enum:
+        return field.enum[value].value
+    assert field.message is not None
+    return of(value, field.message)

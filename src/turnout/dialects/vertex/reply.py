@@ -1,0 +1,23 @@
+"""What goes back: JSON, as Google sends it."""
+
+import msgspec
+from starlette.responses import Response
+
+from turnout.dialects.vertex import errors
+from turnout.errors import TurnoutError
+
+_encode = msgspec.json.Encoder().encode
+
+
+def json(data: object, status: int = 200) -> Response:
+    return Response(_encode(data), status, media_type="application/json; charset=UTF-8")
+
+
+def empty() -> Response:
+    """google.protobuf.Empty."""
+    return json({})
+
+
+def refusal(error: TurnoutError) -> Response:
+    told = errors.answer(error)
+    return json(told.body, told.http)

@@ -1,0 +1,69 @@
+"""The environment of a pool's replicas: what the service says, and the user's own variables on top."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from turnout.dialects.vertex.names import project_number
+from turnout.dialects.vertex.wire import CustomJobSpec, EnvVar
+from turnout.job.expand import expand, expand_partly, refers
+
+JOB_ID = "CLOUD_ML_JOB_ID"
+KNOWN_AT_START = frozenset(
+    {
+        JOB_ID,
+        "CLUSTER_SPEC",
+        "TF_CONFIG",
+        "RANK",
+        "WORLD_SIZE",
+        "NODE_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "AIP_DASHBOARD_PORT",
+        "HOSTNAME",
+        "TURNOUT_JOB",
+    }
+)
+"""Variables of the service whose values nobody knows before the replica has its place."""
+
+
+class Environment(NamedTuple):
+    env: dict[str, str]
+    late: tuple[str, ...]
+    """See Role.late."""
+
+
+def of_pool(spec: CustomJobSpec, variables: Iterable[EnvVar], project: str, location: str) -> Environment:
+    env = _of_service(spec, project, location)
+    late = {JOB_ID: None}
+    known = {name: value for name, value in env.items() if name not in late}
+    later = KNOWN_AT_START
+    for variable in variables:
+        name, value = variable.name, variable.value
+        if refers(value, later):
+            env[name] = expand_partly(value, known, later)
+            late[name] = None
+            later |= {name}
+            known.pop(name, None)
+        else:
+            env[name] = known[name] = expand(value, known)
+            late.pop(name, None)
+            later -= {name}
+    return Environment(env, tuple(late))
+
+
+def _of_service(spec: CustomJobSpec, project: str, location: str) -> dict[str, str]:
+    env = {
+        JOB_ID: "$(TURNOUT_JOB)",
+        "CLOUD_ML_PROJECT_ID": project_number(project),
+        "CLOUD_ML_REGION": location,
+        # In an image pip installs without asking; here that would stop at the distribution's mark.
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",
+    }
+    if spec.base_output_directory:
+        base = spec.base_output_directory.output_uri_prefix.rstrip("/")
+        env["AIP_MODEL_DIR"] = f"{base}/model/"
+        env["AIP_CHECKPOINT_DIR"] = f"{base}/checkpoints/"
+        env["AIP_TENSORBOARD_LOG_DIR"] = f"{base}/logs/"
+    if spec.tensorboard:
+        env["AIP_TENSORBOARD_RESOURCE_NAME"] = spec.tensorboard
+    return env

@@ -1,0 +1,179 @@
+"""`default` (Optuna's tree-structured Parzen estimator), `random` and `grid`, by Optuna.
+
+Its samplers draw from a generator of their own. In a space without conditions each trial takes the same number of
+draws, so that the generator can be put where it stands before any trial; else it is seeded anew for each.
+"""
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import optuna
+from numpy.random import RandomState
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import GridSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from turnout.job.algorithms import LARGEST_GRID
+from turnout.job.search import Point, Search, levels, only_active, skips
+from turnout.search.axes import Axis, Space
+from turnout.search.seen import Seen
+
+_STARTUP = 10
+_CANDIDATES = 24
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class Optuna:
+    def __init__(self, space: Space, name: str, seed: int, maximize: bool, parallel: int) -> None:
+        self._space = space
+        self._seed = seed
+        # Nobody hears of the first ten before as many as run at a time are done.
+        self._startup = math.ceil(_STARTUP / parallel) * parallel
+        self._distributions = {axis.name: distribution(axis) for axis in space.axes}
+        self._random = RandomSampler(seed=seed)
+        self._parzen: TPESampler | None = None
+        if name == "default":
+            # Only groups of parameters that come together can be modelled where some depend on others.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                self._parzen = TPESampler(
+                    seed=seed, n_startup_trials=_STARTUP, n_ei_candidates=_CANDIDATES, group=space.conditional
+                )
+            self._random = self._parzen._random_sampler
+        self._direction: Literal["maximize", "minimize"] = "maximize" if maximize else "minimize"
+        # A mirrored value does not lead back to exactly where it came from: what is kept is made anew each time.
+        self._keeps = not any(axis.mirrored for axis in space.axes)
+        self._begin()
+
+    def suggest(self, number: int, seen: Sequence[Seen], attempt: int) -> Point:
+        if not self._keeps:
+            self._begin()
+        self._learn(seen)
+        self._wind(number, attempt)
+        trial = self._study.ask()
+        free: Point = {}
+        for axis in self._space.axes:
+            if self._space.active(axis.name, free):
+                free[axis.name] = axis.value(_suggest(trial, axis))
+        if number in self._places:
+            self._study.tell(self._places[number], state=TrialState.FAIL)
+        self._places[number] = trial.number
+        self._waiting.add(number)
+        resting = {axis.name: axis.value(axis.resting) for axis in self._space.axes}
+        return self._space.complete(resting | free)
+
+    def _begin(self) -> None:
+        self._study = optuna.create_study(sampler=self._parzen or self._random, direction=self._direction)
+        self._places: dict[int, int] = {}
+        """Our number to the study's: a point that had to be left out has one too."""
+        self._waiting: set[int] = set()
+
+    def _learn(self, seen: Sequence[Seen]) -> None:
+        """The study is kept from one trial to the next; made anew from the trials it would be the same."""
+        for trial in seen:
+            if trial.number not in self._places:
+                self._places[trial.number] = len(self._study.get_trials(deepcopy=False))
+                self._study.add_trial(frozen(self._space, self._distributions, trial))
+                if not trial.done:
+                    self._waiting.add(trial.number)
+            elif trial.done and trial.number in self._waiting:
+                self._waiting.discard(trial.number)
+                self._study.tell(self._places[trial.number], trial.value, state=_state(trial))
+
+    def _wind(self, number: int, attempt: int) -> None:
+        """Puts the generators where they stand before this trial if all that came before took their turns."""
+        wide = sum(len(axis.values) if axis.form == "choice" else 1 for axis in self._space.axes)
+        parzen = max(0, number - self._startup) * _CANDIDATES * (1 + len(self._space.axes))
+        first, second = _after(self._seed, number * wide), _after(self._seed, parzen)
+        if attempt or self._space.conditional:
+            first, second = (RandomState(_derived(self._seed, number, attempt, n)) for n in (0, 1))
+        self._random._rng.rng.set_state(first.get_state())
+        if self._parzen:
+            self._parzen._rng.rng.set_state(second.get_state())
+
+
+class Grid:
+    """Every point once, in the order that GridSampler shuffles them into."""
+
+    def __init__(self, search: Search, seed: int) -> None:
+        self._search = search
+        self._points = self._walk(seed)
+        self._walked: list[Point] = []
+
+    def suggest(self, number: int, seen: Sequence[Seen], attempt: int) -> Point:
+        self._walked += itertools.islice(self._points, number + 1 - len(self._walked))
+        return self._walked[number]
+
+    def _walk(self, seed: int) -> Iterator[Point]:
+        choices = {parameter.name: levels(parameter) or () for parameter in self._search.parameters}
+        study = optuna.create_study(sampler=GridSampler(choices, seed=seed))
+        distributions: dict[str, BaseDistribution] = {
+            name: CategoricalDistribution(values) for name, values in choices.items()
+        }
+        known: set[tuple[Any, ...]] = set()
+        for _ in range(min(math.prod(map(len, choices.values())), LARGEST_GRID)):
+            chosen = study.ask(distributions).params
+            in_order = {name: chosen[name] for name in choices}
+            point = only_active(self._search.parameters, in_order)
+            key = tuple(point.items())
+            if key not in known and not skips(self._search, point):
+                known.add(key)
+                yield point
+
+
+def frozen(space: Space, distributions: dict[str, BaseDistribution], trial: Seen) -> FrozenTrial:
+    """The trial as Optuna keeps it."""
+    positions = space.positions(trial.point)
+    return create_trial(
+        state=_state(trial),
+        value=trial.value,
+        params=positions,
+        distributions={name: distributions[name] for name in positions},
+    )
+
+
+def distribution(axis: Axis) -> BaseDistribution:
+    match axis.form:
+        case "real":
+            return FloatDistribution(axis.low, axis.high, log=axis.log)
+        case "whole" | "level":
+            return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+        case "choice":
+            return CategoricalDistribution(range(len(axis.values)))
+
+
+def _suggest(trial: optuna.Trial, axis: Axis) -> float:
+    match axis.form:
+        case "real":
+            return trial.suggest_float(axis.name, axis.low, axis.high, log=axis.log)
+        case "whole" | "level":
+            return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
+        case "choice":
+            return trial.suggest_categorical(axis.name, range(len(axis.values)))
+
+
+def _state(trial: Seen) -> TrialState:
+    if not trial.done:
+        return TrialState.RUNNING
+    return TrialState.FAIL if trial.value is None else TrialState.COMPLETE
+
+
+def _after(seed: int, draws: int) -> RandomState:
+    generator = RandomState(seed)
+    generator.random_sample(draws)
+    return generator
+
+
+def _derived(*parts: int) -> int:
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])

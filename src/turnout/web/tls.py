@@ -1,0 +1,47 @@
+"""The certificate that the service shows, and its key."""
+
+import ssl
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from turnout.errors import Misconfigured
+
+
+class Pair(NamedTuple):
+    """As PEM."""
+
+    certificate: str
+    key: str
+
+
+def read(cert: Path, key: Path) -> Pair:
+    """Raises Misconfigured unless the two are there and belong together."""
+    pair = Pair(_text(cert, "cert"), _text(key, "key"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, lambda: _no_password(key))
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise Misconfigured(
+                f"[tls] key = {str(key)!r} does not belong to the certificate in {cert}"
+            ) from None
+        raise Misconfigured(
+            f"[tls] cert = {str(cert)!r} and key = {str(key)!r} must be a certificate and its key, as PEM"
+        ) from None
+    return pair
+
+
+def _text(path: Path, setting: str) -> str:
+    try:
+        return path.read_text("ascii")
+    except OSError as error:
+        raise Misconfigured(f"[tls] {setting} = {str(path)!r} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Misconfigured(f"[tls] {setting} = {str(path)!r} is not PEM") from None
+
+
+def _no_password(key: Path) -> NoReturn:
+    raise Misconfigured(
+        f"[tls] key = {str(key)!r} is encrypted, and nobody is there to give the password: take it off "
+        f"with openssl pkey -in {key} -out plain.pem"
+    )

@@ -1,0 +1,42 @@
+"""Custom jobs to try things on: small ones that are right, with one thing changed."""
+
+from typing import Any
+
+import msgspec
+
+from turnout.dialects.vertex import decode, translate
+from turnout.dialects.vertex.place import Place
+from turnout.job import NewJob
+
+PREBUILT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
+HERE = Place("p1", "us-central1", "ap-beijing", ("ap-beijing", "big"))
+
+Document = dict[str, Any]
+
+
+def pool(**fields: Any) -> Document:
+    """One replica that prints something."""
+    container = {"imageUri": "python:3.11", "command": ["echo"], "args": ["hello"]}
+    return {"machineSpec": {"machineType": "n1-standard-4"}, "containerSpec": container} | fields
+
+
+def container(**fields: Any) -> Document:
+    return pool(containerSpec={"imageUri": "python:3.11", "command": ["echo"]} | fields)
+
+
+def package(**fields: Any) -> Document:
+    spec = {
+        "executorImageUri": PREBUILT,
+        "packageUris": ["gs://stage/trainer-0.1.tar.gz"],
+        "pythonModule": "trainer.task",
+    }
+    return {"machineSpec": {"machineType": "n1-standard-4"}, "pythonPackageSpec": spec | fields}
+
+
+def job(*pools: Document, spec: Document | None = None, **fields: Any) -> Document:
+    pools = pools or (pool(),)
+    return {"displayName": "test", "jobSpec": {"workerPoolSpecs": list(pools)} | (spec or {})} | fields
+
+
+def translated(document: Document, place: Place = HERE) -> NewJob:
+    return translate.new_job(decode.custom_job(msgspec.json.encode(document)), place)

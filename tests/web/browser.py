@@ -1,0 +1,113 @@
+"""A real browser, driven through its own debugging protocol."""
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+CHROMIUM = [
+    "chromium",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+    "--window-size=1000,640",
+]
+PATIENCE = 60
+
+
+class Tab:
+    def __init__(self, socket: ClientConnection, session: str) -> None:
+        self._socket = socket
+        self._session = session
+        self._numbers = itertools.count(1)
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        number = next(self._numbers)
+        order = {"id": number, "method": method, "params": parameters}
+        self._socket.send(json.dumps(order | ({"sessionId": self._session} if self._session else {})))
+        while True:
+            answer = json.loads(self._socket.recv(PATIENCE))
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def go(self, address: str) -> None:
+        self.call("Page.navigate", url=address)
+
+    def evaluate(self, expression: str) -> Any:
+        found = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    @property
+    def text(self) -> str:
+        return self.evaluate("document.body ? document.body.innerText : ''") or ""
+
+    def wait_for(self, text: str, expression: str = "document.body ? document.body.innerText : ''") -> str:
+        """All that is shown, once this is among it. The browser looks, not we."""
+        deadline = time.monotonic() + PATIENCE
+        found = ""
+        while time.monotonic() < deadline:
+            found = self.evaluate(expression) or ""
+            if text in found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"{text!r} is not shown: {found!r}")
+
+    def type(self, text: str) -> None:
+        self.call("Input.insertText", text=text)
+
+    def press(self, key: str, code: int, modifiers: int = 0) -> None:
+        common = {"key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
+        self.call("Input.dispatchKeyEvent", type="rawKeyDown", **common)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def enter(self, text: str) -> None:
+        self.type(text)
+        self.press("Enter", 13)
+
+    def picture(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+
+@contextlib.contextmanager
+def browser(home: Path) -> Iterator[Tab]:
+    profile = home / "profile"
+    command = [*CHROMIUM, f"--user-data-dir={profile}", "about:blank"]
+    env = os.environ | {"HOME": str(home)}
+    with (home / "chromium.log").open("wb") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    try:
+        with connect(_address(profile, process), max_size=None, proxy=None) as socket:
+            whole = Tab(socket, "")
+            target = whole.call("Target.createTarget", url="about:blank")["targetId"]
+            session = whole.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            yield Tab(socket, session)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
+    file = profile / "DevToolsActivePort"
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError, ValueError):
+            port, path = file.read_text().split()
+            return f"ws://127.0.0.1:{port}{path}"
+        time.sleep(0.05)
+    raise AssertionError("chromium does not start")

@@ -1,0 +1,239 @@
+"""A job that names a key: nothing of it can be read on disk, and everything through the service, as long as the key
+is there. Driven by Google's own clients."""
+
+import os
+import re
+import signal
+import stat
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from google.api_core.exceptions import BadRequest, GoogleAPICallError
+from google.api_core.exceptions import NotFound as Missing
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import aiplatform_v1, storage
+
+from tests.dialects.vertex import jobs
+from tests.dialects.vertex.driving import Cloud
+from tests.running import KEY as ROOT
+from tests.running import Service, free_port, running
+
+KEY = "projects/p1/locations/us-central1/keyRings/ring/cryptoKeys/one"
+MARKER = "marker-4711"
+OUTPUT = {"outputUriPrefix": "gs://results/run"}
+TRAIN = f"""
+OUT=$TURNOUT_ROOT/gcs/results/run
+echo {MARKER} printed; echo {MARKER} printed >&2
+echo {MARKER} > $HOME/scratch
+mkdir -p $OUT/model; i=0
+while [ $i -lt 9000 ]; do echo "{MARKER} $i"; i=$((i+1)); done > $OUT/model/weights
+"""
+WEIGHTS = "".join(f"{MARKER} {number}\n" for number in range(9000)).encode()
+
+
+class House(NamedTuple):
+    service: Service
+    cloud: Cloud
+    key: Path
+
+    def run(self, script: str, key: str = KEY, **spec: Any) -> Any:
+        job = self.start(script, key, **spec)
+        return self.cloud.wait(job["name"])
+
+    def start(self, script: str, key: str = KEY, **spec: Any) -> Any:
+        pool = jobs.container(command=["/bin/sh", "-c", script], env=[{"name": "SECRET", "value": MARKER}])
+        fields = {"encryptionSpec": {"kmsKeyName": key}} if key else {}
+        return self.cloud.create(pool, **fields, **spec)
+
+    def printed(self, job: Any) -> list[str]:
+        """Without what the service says itself."""
+        entries = self.cloud.entries(job).get("entries", [])
+        texts = [one["textPayload"] for one in entries if one["resource"]["labels"]["task_name"] != "service"]
+        return [text for text in texts if not text.startswith("Task completed")]
+
+    def readable(self) -> set[str]:
+        """The files of the data directory that have the marker in them."""
+        found: set[str] = set()
+        for directory, _, names in os.walk(self.service.data):
+            for path in (Path(directory, name) for name in names):
+                # The keeper moves empty directories about.
+                with suppress(FileNotFoundError):
+                    if stat.S_ISREG(path.lstat().st_mode) and MARKER.encode() in path.read_bytes():
+                        found.add(str(path.relative_to(self.service.data)))
+        return found
+
+    def s3(self) -> Any:
+        port = re.search(r"port = (\d+)", self.service.config.read_text())
+        assert port
+        return boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{port[1]}",
+            aws_access_key_id=ROOT.id,
+            aws_secret_access_key=ROOT.secret,
+            region_name="us-east-1",
+        )
+
+    def native(self, url: str, **headers: str) -> bytes:
+        sent = {"Authorization": f"Bearer {self.cloud.token()}"} | headers
+        whole = f"{self.service.endpoint}/turnout/v1/object?url={url}"
+        with urllib.request.urlopen(urllib.request.Request(whole, headers=sent), timeout=30) as answer:
+            return answer.read()
+
+    def bucket(self) -> storage.Bucket:
+        client = storage.Client(
+            project="p1",
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": self.service.endpoint},
+        )
+        client._http.headers["Authorization"] = f"Bearer {self.cloud.token()}"
+        return client.bucket("results")
+
+
+@pytest.fixture(params=["bubblewrap", "none"])
+def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+    key = tmp_path / "key"
+    key.write_text(os.urandom(32).hex() + "\n")
+    config = f"""
+[engines.local]
+sandbox = "{request.param}"
+[storage.s3]
+port = {free_port()}
+[keyring]
+"{KEY}" = {{ file = "{key}" }}
+"""
+    with running(config) as service:
+        yield House(service.start(), Cloud(service, project="default"), key)
+
+
+def test_nothing_readable_is_left(house: House):
+    job = house.run(TRAIN, **_output())
+    assert job["state"] == "JOB_STATE_SUCCEEDED", house.printed(job)
+    assert house.readable() == set()
+    assert job["encryptionSpec"] == {"kmsKeyName": KEY}
+    env = job["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["env"]
+    assert env == [{"name": "SECRET", "value": MARKER}]
+    assert house.printed(job) == [f"{MARKER} printed"] * 2
+    blob = house.bucket().get_blob("run/model/weights")
+    assert blob is not None
+    assert blob.size == len(WEIGHTS)
+    assert blob.download_as_bytes() == WEIGHTS, "its md5 and crc32c are checked by the client"
+    assert blob.download_as_bytes(start=100_000, end=100_010) == WEIGHTS[100_000:100_011]
+    place = {"Bucket": "results", "Key": "run/model/weights"}
+    assert house.s3().get_object(**place)["Body"].read() == WEIGHTS
+    assert house.s3().get_object(**place, Range="bytes=-7")["Body"].read() == WEIGHTS[-7:]
+    assert house.native("gs://results/run/model/weights") == WEIGHTS
+    assert house.native("gs://results/run/model/weights", Range="bytes=5-9") == WEIGHTS[5:10]
+    assert house.readable() == set()
+
+
+def test_logs_and_workspace_without_a_sandbox_too(house: House):
+    job = house.run(f"echo {MARKER}; echo {MARKER} > $HOME/x; exit 3")
+    assert job["state"] == "JOB_STATE_FAILED"
+    assert MARKER in job["error"]["message"], "which ends with the log's last lines"
+    assert house.readable() == set()
+
+
+def test_while_it_runs_only_its_own_space_has_it(house: House):
+    job = house.start(f"echo {MARKER}; echo {MARKER} > $HOME/mine; echo ready; sleep 1000")
+    _until(lambda: "ready" in house.printed(job))
+    readable = house.readable()
+    assert {path.rpartition("/")[2] for path in readable} == {"mine"}
+    house.cloud.send("POST", f"/v1/{job['name']}:cancel", {})
+    assert house.cloud.wait(job["name"])["state"] == "JOB_STATE_CANCELLED"
+    assert house.readable() == set()
+
+
+def test_a_killed_service_goes_on_with_it(house: House):
+    job = house.start(f"{TRAIN}echo ready; sleep 3; echo after", **_output())
+    _until(lambda: "ready" in house.printed(job))
+    assert house.service.process is not None
+    os.kill(house.service.process.pid, signal.SIGKILL)
+    house.service.process.wait()
+    house.service.start()
+    assert house.cloud.wait(job["name"])["state"] == "JOB_STATE_SUCCEEDED"
+    assert house.printed(job)[-1] == "after"
+    assert house.bucket().blob("run/model/weights").download_as_bytes() == WEIGHTS
+    assert house.readable() == set()
+
+
+def test_others_find_what_it_wrote_opened(house: House):
+    assert house.run(TRAIN, **_output())["state"] == "JOB_STATE_SUCCEEDED"
+    for key in (KEY, ""):
+        job = house.run("cd $TURNOUT_ROOT/gcs/results/run/model; tail -n 1 weights; wc -c < weights", key)
+        assert house.printed(job) == [f"{MARKER} 8999", str(len(WEIGHTS))]
+    _until(lambda: not any((house.service.data / "copies").iterdir()))
+
+
+def test_an_unknown_key_is_refused(house: House):
+    other = KEY.replace("one", "another")
+    with pytest.raises(BadRequest, match=r"encryptionSpec.kmsKeyName.*another"):
+        house.cloud.client().create_custom_job(
+            parent=house.cloud.parent,
+            custom_job=aiplatform_v1.CustomJob(
+                display_name="x",
+                job_spec={
+                    "worker_pool_specs": [
+                        {
+                            "container_spec": {"image_uri": "gcr.io/a/b", "command": ["true"]},
+                            "machine_spec": {"machine_type": "n1-standard-4"},
+                        }
+                    ]
+                },
+                encryption_spec={"kms_key_name": other},
+            ),
+        )
+
+
+def test_after_the_key_is_destroyed(house: House):
+    job = house.run(f"echo {MARKER}", **_output())
+    plain = house.run("echo plain", key="")
+    house.key.unlink()
+    client = house.cloud.client()
+    with pytest.raises(BadRequest, match=KEY):
+        client.get_custom_job(name=job["name"])
+    listed = {one.name: one for one in client.list_custom_jobs(parent=house.cloud.parent)}
+    assert listed[plain["name"]].display_name
+    assert KEY in listed[job["name"]].error.message
+    told = house.cloud.entries(job)
+    assert MARKER not in str(told)
+    with pytest.raises(AssertionError, match="FAILED_PRECONDITION"):
+        house.start("true")
+    assert house.run("true", key="")["state"] == "JOB_STATE_SUCCEEDED"
+    client.delete_custom_job(name=job["name"]).result()
+    with pytest.raises(Missing):
+        client.get_custom_job(name=job["name"])
+
+
+def test_objects_after_the_key_is_destroyed(house: House):
+    assert house.run(TRAIN, **_output())["state"] == "JOB_STATE_SUCCEEDED"
+    house.key.unlink()
+    blob = house.bucket().get_blob("run/model/weights")
+    assert blob is not None
+    assert blob.size == len(WEIGHTS)
+    with pytest.raises(GoogleAPICallError, match=KEY):
+        blob.download_as_bytes()
+    with pytest.raises(ClientError, match=r"KMS\.NotFoundException"):
+        house.s3().get_object(Bucket="results", Key="run/model/weights")
+    with pytest.raises(urllib.error.HTTPError, match="409"):
+        house.native("gs://results/run/model/weights")
+    blob.delete()
+    assert house.bucket().get_blob("run/model/weights") is None
+
+
+def _output() -> dict[str, Any]:
+    return {"spec": {"baseOutputDirectory": OUTPUT}}
+
+
+def _until(reached: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,72 @@
+"""A shell as a person has it: a link of Vertex' API, opened in a real browser."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.running import Service
+from tests.web.browser import browser
+from tests.web.custom_jobs import create, vertex
+
+pytestmark = pytest.mark.slow
+
+WAITS = "import time; time.sleep(1000)"
+PAGE = """
+import http.server, os
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<h1>loss 0.1</h1><p id=x></p><script>fetch('/data').then(r => r.text()).then"
+            b"(t => x.textContent = 'fetched ' + t.length)</script>" if self.path == "/" else b"12345")
+http.server.ThreadingHTTPServer(("0.0.0.0", int(os.environ["AIP_DASHBOARD_PORT"])), Page).serve_forever()
+"""
+
+
+def test_a_terminal_in_a_browser(service: Service, tmp_path: Path) -> None:
+    job = create(service, WAITS, enableWebAccess=True)
+    job_id = job["name"].rpartition("/")[2]
+    link = vertex(service, "GET", job["name"])["webAccessUris"]["workerpool0-0"]
+    with browser(tmp_path) as tab:
+        tab.go(link)
+        tab.wait_for("connected")
+        tab.enter("echo id=$CLOUD_ML_JOB_ID")
+        tab.wait_for(f"id={job_id}")
+        assert "ticket" not in tab.evaluate("location.href")
+
+        tab.enter("cat -v")
+        tab.press("ArrowUp", 38)
+        tab.press("c", 67, modifiers=1)
+        tab.type("grüße 日本")
+        tab.press("Enter", 13)
+        tab.wait_for("^[[A^[c")
+        tab.press("c", 67, modifiers=2)
+        tab.wait_for("^C")
+        tab.enter("seq 300000; printf '\\e[?1049h\\e[Hfull'; sleep 1; printf '\\e[?1049l'; echo ba''ck")
+        tab.wait_for("full")
+        assert "299999" in tab.wait_for("back")
+
+        tab.enter("trap 'echo size $(stty size)' WINCH; clear; echo re''ady")
+        tab.wait_for("ready")
+        window = {"width": 600, "height": 400, "deviceScaleFactor": 1, "mobile": False}
+        tab.call("Emulation.setDeviceMetricsOverride", **window)
+        rows, columns = tab.wait_for("size ").partition("size ")[2].split()[:2]
+        assert int(columns) < 80
+        assert int(rows) < 22
+        tab.picture(tmp_path / "terminal.png")
+
+        vertex(service, "POST", job["name"] + ":cancel", {})
+        tab.wait_for("[process exited with code 137]")
+        tab.go(link)
+        tab.wait_for("ask for a new one")
+
+
+def test_a_dashboard_in_a_browser(service: Service, tmp_path: Path) -> None:
+    job = create(service, PAGE, enableDashboardAccess=True)
+    link = vertex(service, "GET", job["name"])["webAccessUris"]["workerpool0-0:dashboard"]
+    with browser(tmp_path) as tab:
+        tab.go(link)
+        assert "loss 0.1" in tab.wait_for("fetched 5")
+        assert "ticket" not in tab.evaluate("location.href")
+        vertex(service, "POST", job["name"] + ":cancel", {})

@@ -1,0 +1,262 @@
+"""Vertex over gRPC with TLS, as google-cloud-aiplatform speaks it when nothing but its endpoint is set."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+from google.cloud import aiplatform
+from google.cloud.aiplatform_v1 import JobServiceClient, JobState, MachineSpec
+from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
+from google.oauth2.credentials import Credentials
+
+from tests.certificates import Certificate, make_certificate
+from tests.running import KEY, Service, children, free_port, reachable_directory, running
+from turnout.access import make_token
+
+PLACE = "projects/default/locations/us-central1"
+IMAGE = "gcr.io/my-project/trainer:1"
+CONFIG = f"""
+[engines.local]
+gpus = 1
+[images]
+"{IMAGE}" = "trainer"
+[runtimes.trainer]
+entrypoint = ["sh", "-c", 'echo "trained on $CLOUD_ML_JOB_ID"']
+"""
+
+
+class SecureService(Service):
+    @property
+    def endpoint(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def certificate() -> Iterator[Certificate]:
+    """What the clients of this process trust from now on: gRPC reads it only once."""
+    with reachable_directory() as directory, pytest.MonkeyPatch.context() as patch:
+        made = make_certificate(directory)
+        patch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(made.authority))
+        patch.setenv("REQUESTS_CA_BUNDLE", str(made.authority))
+        patch.setenv("SSL_CERT_FILE", str(made.authority))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def service(certificate: Certificate, port: int) -> Iterator[Service]:
+    with reachable_directory() as directory:
+        config = f"{certificate.settings}\n[grpc]\nport = {port}\n{CONFIG}"
+        one = SecureService(directory / "data", config)
+        try:
+            yield one.start()
+        finally:
+            one.clean()
+
+
+@pytest.fixture(scope="module")
+def token() -> Credentials:
+    return Credentials(token=make_token(KEY, time.time()))
+
+
+@pytest.fixture(scope="module")
+def client(service: Service, port: int, token: Credentials) -> Any:
+    """As in Google's samples, which set nothing but the endpoint."""
+    one: Any = JobServiceClient(credentials=token, client_options={"api_endpoint": f"localhost:{port}"})
+    grpc.channel_ready_future(one.transport.grpc_channel).result(30)
+    return one
+
+
+@pytest.fixture
+def sdk(client: Any, port: int, token: Credentials) -> None:
+    aiplatform.init(
+        project="vision",
+        location="us-central1",
+        staging_bucket="gs://stage",
+        credentials=token,
+        api_endpoint=f"localhost:{port}",
+        api_transport="grpc",
+    )
+
+
+def document(*command: str, **pool: Any) -> dict[str, Any]:
+    container = {"image_uri": IMAGE, "command": list(command)}
+    one = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, "container_spec": container}
+    return {"display_name": "sample", "job_spec": {"worker_pool_specs": [one | pool]}}
+
+
+def wait(client: Any, name: str, state: JobState) -> Any:
+    deadline = time.monotonic() + 60
+    while (job := client.get_custom_job(name=name)).state != state:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    return job
+
+
+def test_the_sequence_of_googles_samples(client: Any):
+    """Create with a K80 and the image's own entry point, get, list, cancel, delete."""
+    machine = {
+        "machine_type": "n1-standard-4",
+        "accelerator_type": "NVIDIA_TESLA_K80",
+        "accelerator_count": 1,
+    }
+    made = client.create_custom_job(parent=PLACE, custom_job=document(machine_spec=machine))
+    assert made.name.startswith(f"{PLACE}/customJobs/")
+    assert made.job_spec.worker_pool_specs[0].machine_spec == MachineSpec(machine)
+    done = wait(client, made.name, JobState.JOB_STATE_SUCCEEDED)
+    assert done.create_time <= done.start_time <= done.end_time
+
+    running = client.create_custom_job(parent=PLACE, custom_job=document("sleep", "600"))
+    wait(client, running.name, JobState.JOB_STATE_RUNNING)
+    listed = client.list_custom_jobs(request={"parent": PLACE, "filter": 'state="JOB_STATE_RUNNING"'})
+    assert [job.name for job in listed] == [running.name]
+    with pytest.raises(exceptions.FailedPrecondition):
+        client.delete_custom_job(name=running.name)
+    client.cancel_custom_job(name=running.name)
+    assert wait(client, running.name, JobState.JOB_STATE_CANCELLED).error.code == 1
+
+    for name in (made.name, running.name):
+        client.delete_custom_job(name=name).result(30)
+        with pytest.raises(exceptions.NotFound):
+            client.get_custom_job(name=name)
+
+
+def test_pages(client: Any):
+    place = "projects/pages/locations/us-central1"
+    names = [client.create_custom_job(parent=place, custom_job=document("true")).name for _ in range(5)]
+    request = {"parent": place, "page_size": 2, "read_mask": {"paths": ["name"]}}
+    pages = list(client.list_custom_jobs(request=request).pages)
+    assert [job.name for page in pages for job in page.custom_jobs] == names[::-1]
+    assert [len(page.custom_jobs) for page in pages] == [2, 2, 1]
+    assert not pages[0].custom_jobs[0].display_name
+
+
+def test_links_lead_to_the_main_port(client: Any, service: Service):
+    job = document("sleep", "600")
+    job["job_spec"]["enable_web_access"] = True
+    made = client.create_custom_job(parent=PLACE, custom_job=job)
+    running = wait(client, made.name, JobState.JOB_STATE_RUNNING)
+    assert running.web_access_uris["workerpool0-0"].startswith(service.endpoint + "/")
+    client.cancel_custom_job(name=made.name)
+    wait(client, made.name, JobState.JOB_STATE_CANCELLED)
+
+
+def test_the_high_level_sdk(sdk: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("google.cloud.aiplatform.jobs._JOB_WAIT_TIME", 0.05)
+    container = {"image_uri": IMAGE, "command": ["sh", "-c", "exit $CODE"]}
+    pools = [
+        {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, "container_spec": container}
+    ]
+    container["env"] = [{"name": "CODE", "value": "0"}]
+    good = aiplatform.CustomJob("good", pools, labels={"team": "vision"})
+    good.run(sync=True)
+    assert good.state == JobState.JOB_STATE_SUCCEEDED
+
+    container["env"] = [{"name": "CODE", "value": "3"}]
+    bad = aiplatform.CustomJob("bad", pools)
+    with pytest.raises(RuntimeError, match="workerpool0-0 exited with a non-zero status of 3"):
+        bad.run(sync=True)
+
+    [found] = aiplatform.CustomJob.list(filter='labels.team=vision AND display_name:"go*"')
+    assert found.resource_name == good.resource_name
+    assert aiplatform.CustomJob.get(bad.name).state == JobState.JOB_STATE_FAILED
+    good.delete()
+    bad.delete()
+    assert aiplatform.CustomJob.list() == []
+
+
+def test_errors_are_of_their_own_classes(client: Any, port: int):
+    with pytest.raises(exceptions.InvalidArgument, match=r"display_?[nN]ame"):
+        client.create_custom_job(parent=PLACE, custom_job=document("true") | {"display_name": ""})
+    machine = {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
+    with pytest.raises(exceptions.ResourceExhausted):
+        client.create_custom_job(parent=PLACE, custom_job=document(machine_spec=machine))
+    with pytest.raises(exceptions.InvalidArgument):
+        client.list_custom_jobs(request={"parent": PLACE, "filter": "no such grammar("})
+    stranger = JobServiceClient(
+        credentials=Credentials(token="made-up"), client_options={"api_endpoint": f"localhost:{port}"}
+    )
+    with pytest.raises(exceptions.PermissionDenied) as caught:
+        stranger.list_custom_jobs(parent=PLACE)
+    assert caught.value.reason == "ACCESS_TOKEN_INVALID"
+
+
+def test_the_main_port_speaks_tls_too(service: Service, token: Credentials, certificate: Certificate):
+    rest = JobServiceClient(
+        transport="rest", credentials=token, client_options={"api_endpoint": f"localhost:{service.port}"}
+    )
+    assert list(rest.list_custom_jobs(parent="projects/empty/locations/us-central1")) == []
+    login = {"TURNOUT_ENDPOINT": service.endpoint, "TURNOUT_KEY": f"{KEY.id}:{KEY.secret}"}
+    command = [
+        sys.executable,
+        "-m",
+        "turnout.cli.tictl",
+        "job",
+        "create",
+        "hello",
+        "--command",
+        "echo hi",
+        "--wait",
+    ]
+    ran = subprocess.run(command, env=os.environ | login, timeout=60, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert f"listens on {service.endpoint}" in service.log.read_text()
+
+
+def test_it_comes_back_after_it_was_killed(client: Any, service: Service):
+    """Last in this file: the channel has to find it again."""
+    assert service.process
+    [door] = doors(service)
+    os.kill(door, signal.SIGKILL)
+    # What is under way at that moment is lost; a channel that was told so connects again by itself.
+    assert (
+        client.list_custom_jobs(parent=PLACE, retry=Retry(initial=0.1, maximum=1, timeout=60), timeout=60)
+        is not None
+    )
+    [again] = doors(service)
+    assert again != door
+    assert service.terminate() == 0
+    assert not Path(f"/proc/{again}").exists()
+
+
+def test_low_level_without_tls_and_without_keys():
+    port = free_port()
+    with running(f"[grpc]\nport = {port}\n{CONFIG}") as service:
+        service.start("--no-auth")
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            grpc.channel_ready_future(channel).result(30)
+            client: Any = JobServiceClient(transport=JobServiceGrpcTransport(channel=channel))
+            made = client.create_custom_job(parent=PLACE, custom_job=document())
+            wait(client, made.name, JobState.JOB_STATE_SUCCEEDED)
+            operation = client.delete_custom_job(name=made.name).operation
+            assert operation.done
+            assert client.get_operation({"name": operation.name}) == operation
+
+
+def test_a_port_that_is_taken_is_told_at_once():
+    with running() as holder:
+        holder.start()
+        with running(f"[grpc]\nport = {holder.port}\n") as service:
+            service.start(wait=False)
+            assert service.process
+            assert service.process.wait(30) != 0
+            assert "give [grpc] port another number" in service.log.read_text()
+
+
+def doors(service: Service) -> list[int]:
+    assert service.process
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(service.process.pid)}
+    return [pid for pid, command in commands.items() if b"turnout.doors.grpc" in command]
