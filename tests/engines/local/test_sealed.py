@@ -116,7 +116,7 @@ async def test_while_it_runs_only_its_own_space_has_what_it_writes(yard: Yard):
     write = f"echo {MARKER}; echo {MARKER} > $HOME/mine; echo ready; sleep 1000"
     attempt = await yard.start("sh", "-c", write, key=NAME, env={"SECRET": MARKER})
     await yard.printed(attempt, "ready")
-    assert readable(yard) == [f"data/attempts/{attempt}_master-0/work/mine"]
+    assert readable(yard) == [str(Path("data", "attempts", f"{attempt}_master-0", "work", "mine"))]
     await yard.engine.stop(attempt, 0)
     await yard.ended(attempt)
     assert readable(yard) == []
