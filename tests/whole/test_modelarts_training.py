@@ -103,8 +103,8 @@ def document(service: Service) -> dict[str, Any]:
         "kind": "job",
         "metadata": {"name": "torch", "annotations": {"fault-tolerance/job-retry-num": "1"}},
         "algorithm": {
-            "code_dir": "/programs/torch/",
-            "boot_file": "/programs/torch/train.py",
+            "code_dir": f"/programs/torch-{service.port}/",
+            "boot_file": f"/programs/torch-{service.port}/train.py",
             "engine": {"engine_id": ENGINE},
             "parameters": [{"name": "epochs", "value": "6", "constraint": {"type": "Integer"}}],
             "inputs": [{"name": "data_url", "remote": {"obs": {"obs_url": "obs://digits/points/"}}}],
@@ -137,11 +137,11 @@ def kill(*words: str) -> None:
 
 def test_a_worker_is_killed_and_the_job_goes_on_from_its_checkpoint(service: Service):
     cloud = Cloud(service)
-    put(service, "obs://programs/torch/train.py", TRAIN)
+    put(service, f"obs://programs/torch-{service.port}/train.py", TRAIN)
     put(service, "obs://digits/points/points.txt", POINTS)
     made = cloud("create_training_job", body=document(service)).metadata.id
     cloud.wait_for(made, "waits to be killed", "worker-1", 200)
-    kill("/home/ma-user/modelarts/user-job-dir/torch/train.py", "--rank=1")
+    kill(f"/home/ma-user/modelarts/user-job-dir/torch-{service.port}/train.py", "--rank=1")
     ended = service.wait("torch", timeout=300)
     assert ended["state"] == "succeeded", cloud.log(made)
     status = cloud.details(made).status
