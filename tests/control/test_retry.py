@@ -73,6 +73,12 @@ class TestRules:
         assert another_go(Policy(), past(*[Reason.PREEMPTED] * 50), Reason.PREEMPTED)
         assert another_go(Policy((ON_ANYTHING,)), past(Reason.PREEMPTED), Reason.KILLED) == (1, 1)
 
+    def test_unless_the_policy_says_how_often(self) -> None:
+        policy = Policy((ON_ANYTHING,), preemptions=2)
+        assert another_go(policy, past(Reason.KILLED, Reason.PREEMPTED), Reason.PREEMPTED) == (2, 2)
+        assert another_go(policy, past(Reason.PREEMPTED, Reason.PREEMPTED), Reason.PREEMPTED) is None
+        assert another_go(policy, past(Reason.PREEMPTED, Reason.PREEMPTED), Reason.KILLED) == (1, 1)
+
     @pytest.mark.parametrize("reason", [Reason.SUCCEEDED, Reason.STOPPED])
     def test_no_rule_undoes_a_success_or_a_stop(self, reason: Reason) -> None:
         assert another_go(Policy((ON_ANYTHING,)), [], reason) is None

@@ -36,8 +36,14 @@ def trial(number: int, point: Point, value: float | None, state: TrialState = Tr
 
 def children() -> list[psutil.Process]:
     """The processes of searches; the one that is asked is its parent's only one of this kind."""
-    mine = psutil.Process().children()
-    return [child for child in mine if any("turnout.search.child" in word for word in child.cmdline())]
+    return [child for child in psutil.Process().children() if _searches(child)]
+
+
+def _searches(child: psutil.Process) -> bool:
+    try:
+        return any("turnout.search.child" in word for word in child.cmdline())
+    except psutil.ZombieProcess:
+        return False
 
 
 async def test_points_are_asked_for_and_results_told(asking: Asker):

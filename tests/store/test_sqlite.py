@@ -87,7 +87,8 @@ class TestPlans:
     async def test_hot_statements_search(self, connection: sqlite3.Connection):
         for name, sql in vars(Statements(SQLITE)).items():
             plan = self.plan(connection, sql)
-            scans = re.sub(r"SCAN jobs USING (COVERING )?INDEX jobs_live", "", plan)
+            # `found` is what a recursive statement has found so far.
+            scans = re.sub(r"SCAN (jobs USING (COVERING )?INDEX jobs_live|found)", "", plan)
             assert "SCAN" not in scans, f"{name}: {plan}"
 
     async def test_live_jobs_come_from_their_own_index(self, connection: sqlite3.Connection):

@@ -1,6 +1,7 @@
 """Shells by way of the service: who gets in, what goes through, and how it ends."""
 
 import json
+import os
 import subprocess
 import time
 import urllib.error
@@ -174,14 +175,16 @@ def test_the_service_ends_at_once_though_a_shell_is_open() -> None:
         service.wait("job", "started")
         with open_page(links(service, "job")["master-0"]).socket() as socket:
             socket.until("$ ")
-            socket.type("sleep 76543\n")
+            program = f"sleep {os.getpid()}.76543"
+            socket.type(f"{program}\n")
             began = time.monotonic()
             assert service.terminate() == 0
             assert time.monotonic() - began < 15
             socket.rest()
         service.start()
         assert service.native("/jobs/job")["state"] == "running"
-        assert not subprocess.run(["pgrep", "-f", "sleep 76543"], capture_output=True).stdout
+        while subprocess.run(["pgrep", "-f", program], capture_output=True).stdout:
+            time.sleep(0.05)
 
 
 def call(service: Service, method: str, path: str, key: Key, body: Any = None) -> Any:

@@ -73,8 +73,7 @@ def check_access_jwt(keys: Keys, token: str, now: float) -> Key:
     key, claims = _check(keys, token, now)
     if claims.sub and claims.sub != claims.iss:
         raise Unauthenticated("the JWT's sub must be its iss: nobody can speak for another here")
-    host = urlsplit(claims.aud).hostname or "" if "://" in claims.aud else ""
-    if not host.endswith(_APIS) and not (claims.scope and not claims.aud):
+    if not _is_api(claims.aud) and not (claims.scope and not claims.aud):
         raise Unauthenticated(f"the JWT's aud must be an address such as https://aiplatform{_APIS}/")
     return key
 
@@ -85,6 +84,14 @@ def check_assertion(keys: Keys, token: str, now: float, audiences: tuple[str, ..
     if claims.aud not in audiences:
         raise Unauthenticated(f"the JWT's aud must be {audiences[0]}")
     return key
+
+
+def _is_api(audience: str) -> bool:
+    try:
+        address = urlsplit(audience)
+        return address.scheme == "https" and (address.hostname or "").endswith(_APIS)
+    except ValueError:
+        return False
 
 
 def _check(keys: Keys, token: str, now: float) -> tuple[Key, _Claims]:

@@ -6,7 +6,7 @@ from turnout.control.live import Live
 from turnout.control.pool import Placement, Pool
 from turnout.control.queue import Queue
 from turnout.control.turn import Turn
-from turnout.job import Attempt, Event, EventKind, Job, Replica
+from turnout.job import Attempt, Event, EventKind, Job, Replica, Trial
 
 Handle = tuple[str, str, str]
 
@@ -21,11 +21,15 @@ class Board:
         self.handles: dict[Handle, int] = {}
         self.placed: dict[int, Live] = {}
         self.finishing: dict[int, Live] = {}
+        self.searches: dict[int, Live] = {}
+        self.trials: dict[int, Trial] = {}
+        """Those that are not over, by their jobs, some of which may have ended."""
         self.turn = Turn()
         self.now = 0
         self._clusters = clusters
         self._touched: dict[int, Job] = {}
         self._moved: dict[tuple[int, int, str, int], Replica] = {}
+        self._tried: dict[tuple[int, int], Trial] = {}
 
     def engine_of(self, cluster: str) -> str:
         """A cluster that has gone from the settings leaves its jobs to the first engine."""
@@ -52,6 +56,9 @@ class Board:
         self.jobs[job.id] = live
         if job.handle and job.deleted is None:
             self.handles[(job.project, job.scope, job.handle)] = job.id
+        if live.searches:
+            self.searches[job.id] = live
+            self.trials |= {trial.child: trial for trial in live.trials.values()}
 
     def enqueue(self, live: Live) -> None:
         self.queues[live.engine].add(
@@ -65,13 +72,17 @@ class Board:
     def move(self, replica: Replica) -> None:
         self._moved[(replica.job, replica.attempt, replica.role, replica.index)] = replica
 
+    def change_trial(self, trial: Trial) -> None:
+        self._tried[trial.job, trial.number] = trial
+        self.turn.changed.add(trial.job)
+
     def event(self, job: Job, kind: EventKind, message: str, at: int | None = None) -> None:
         self.turn.changed.add(job.id)
         self.turn.batch.events.append(Event(job.id, at or self.now, kind, message))
 
     def begin_turn(self, now: int) -> None:
         self.turn, self.now = Turn(), now
-        self._touched, self._moved = {}, {}
+        self._touched, self._moved, self._tried = {}, {}, {}
 
     def end_turn(self) -> Turn:
         turn = self.turn
@@ -79,12 +90,15 @@ class Board:
         placed = {id(replica) for replica in turn.batch.attempts}
         turn.batch.jobs.extend(job for job in self._touched.values() if job.id not in fresh)
         turn.batch.replicas.extend(replica for replica in self._moved.values() if id(replica) not in placed)
+        begun = {(trial.job, trial.number) for trial in turn.batch.new_trials}
+        turn.batch.trials.extend(trial for key, trial in self._tried.items() if key not in begun)
         turn.changed |= self._touched.keys()
         turn.wake_at = self._next_wake()
         return turn
 
     def _next_wake(self) -> int | None:
         times = [live.finish_at for live in self.finishing.values() if live.finish_at]
+        times += [live.overdue_at for live in self.searches.values() if live.overdue_at]
         for engine in self.ready:
             deadline = self.queues[engine].next_deadline()
             if deadline is not None:

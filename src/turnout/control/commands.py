@@ -1,10 +1,12 @@
 """What users ask for: create, stop, delete, amend. Each raises before it has changed anything, or does all of it."""
 
 from turnout.control.board import Board
-from turnout.control.ends import end_job, remove, starts_over, wind_up
+from turnout.control.ends import remove
 from turnout.control.live import Live
 from turnout.control.seats import counted
-from turnout.control.turn import Amend, Command, Create, Delete, Stop
+from turnout.control.stopping import begin_stop
+from turnout.control.trials import begin_trial, conclude, finish, stop_trial
+from turnout.control.turn import Amend, Command, Conclude, Create, Delete, Finish, Stop, StopTrial
 from turnout.control.verdict import Verdict
 from turnout.errors import AlreadyExists, NotFound, TurnoutError, Unavailable, WrongState
 from turnout.job import EventKind, Job, Reason, State
@@ -21,6 +23,12 @@ def answer(board: Board, command: Command) -> Job | TurnoutError:
                 return _delete(board, command)
             case Amend():
                 return _amend(board, command)
+            case StopTrial():
+                return stop_trial(board, command)
+            case Conclude():
+                return conclude(board, command)
+            case Finish():
+                return finish(board, command)
     except TurnoutError as error:
         return error
 
@@ -49,8 +57,11 @@ def create(board: Board, command: Create) -> Job:
     if pool.nodes and wanted > pool.total.gpus:
         there = pool.total.gpus or "none"
         raise Unavailable(f"{counted(wanted, 'GPU')} asked for, but cluster {new.cluster} has {there}")
+    if command.trial:
+        begin_trial(board, job, command.trial)
     board.admit(live)
-    board.enqueue(live)
+    if not live.searches:
+        board.enqueue(live)
     board.turn.batch.created.append((job, new))
     board.event(job, EventKind.CREATED, f"created on {new.cluster}")
     for note in new.notes:
@@ -62,19 +73,27 @@ def _stop(board: Board, command: Stop) -> Job:
     live = board.jobs.get(command.job_id)
     if live is None:
         raise WrongState("the job has ended already")
-    _begin_stop(board, live, Verdict(State.STOPPED, Reason.STOPPED, f"stopped by {command.by}"))
+    begin_stop(board, live, Verdict(State.STOPPED, Reason.STOPPED, f"stopped by {command.by}"))
     return live.job
 
 
 def _delete(board: Board, command: Delete) -> Job:
     job = _not_deleted(board, command)
-    live = board.jobs.get(command.job_id)
+    for trial in command.trials:
+        known = board.known(trial.id, trial)
+        if known and not known.deleted:
+            _delete_one(board, known, command.by)
+    return _delete_one(board, job, command.by)
+
+
+def _delete_one(board: Board, job: Job, by: str) -> Job:
+    live = board.jobs.get(job.id)
     job.deleted = board.now
     board.change(job)
     board.handles.pop((job.project, job.scope, job.handle), None)
-    board.event(job, EventKind.DELETED, f"deleted by {command.by}")
+    board.event(job, EventKind.DELETED, f"deleted by {by}")
     if live:
-        _begin_stop(board, live, Verdict(State.STOPPED, Reason.STOPPED, f"deleted by {command.by}"))
+        begin_stop(board, live, Verdict(State.STOPPED, Reason.STOPPED, f"deleted by {by}"))
     else:
         remove(board, job)
     return job
@@ -87,8 +106,11 @@ def _amend(board: Board, command: Amend) -> Job:
         if live is None:
             raise WrongState("the job has ended already: its priority cannot be changed")
         was, job.priority = job.priority, command.priority
-        if job.state is State.QUEUED:
+        if job.state is State.QUEUED and not live.searches:
             board.enqueue(live)
+        for trial in live.trials.values():
+            if trial.child in board.jobs:
+                _amend(board, Amend(trial.child, command.by, None, priority=command.priority))
         board.event(job, EventKind.CHANGED, f"priority {was} → {job.priority}, set by {command.by}")
     if command.note:
         board.event(job, EventKind.NOTE, command.note)
@@ -105,17 +127,3 @@ def _not_deleted(board: Board, command: Delete | Amend) -> Job:
     if job is None or job.deleted:
         raise NotFound("no such job")
     return job
-
-
-def _begin_stop(board: Board, live: Live, verdict: Verdict) -> None:
-    """Idempotent; the first verdict stands, unless the job was to start over after it."""
-    if live.job.state is State.QUEUED:
-        board.queues[live.engine].remove(live.job.id)
-        live.verdict = verdict
-        end_job(board, live)
-        return
-    if live.verdict and starts_over(live):
-        live.verdict = None
-    elif live.job.state is State.STOPPING:
-        return
-    wind_up(board, live, verdict)

@@ -109,9 +109,10 @@ def end_job(board: Board, live: Live) -> None:
     board.event(job, EventKind.ENDED, verdict.message or str(verdict.reason), job.ended)
     board.turn.ended.append(job)
     del board.jobs[job.id]
+    board.searches.pop(job.id, None)
     if board.handles.get((job.project, job.scope, job.handle)) == job.id:
         del board.handles[(job.project, job.scope, job.handle)]
-    if job.attempt:
+    if job.attempt and job.id not in board.trials:
         board.turn.instructions.append(Forget(live.engine, job.current, live.spec.debug))
     if job.deleted:
         remove(board, job)

@@ -26,6 +26,8 @@ class Explanation(NamedTuple):
 
 
 def explain(machine: Machine, live: Live) -> Explanation:
+    if live.searches and live.job.state is not State.STOPPING:
+        return _explain_search(machine, live)
     match live.job.state:
         case State.QUEUED:
             return _explain_waiting(machine, live)
@@ -35,6 +37,18 @@ def explain(machine: Machine, live: Live) -> Explanation:
             return Explanation([f"It is being ended: {live.job.message}."])
         case _:
             return Explanation(["It is running."])
+
+
+def _explain_search(machine: Machine, live: Live) -> Explanation:
+    """It waits for what its trials wait for."""
+    trials = [machine.jobs[trial.child] for trial in live.trials.values() if trial.child in machine.jobs]
+    running = sum(trial.job.state is State.RUNNING for trial in trials)
+    if live.job.state is State.RUNNING:
+        return Explanation([f"It is running: {running} of its trials at the moment."])
+    if not trials:
+        return Explanation(["Its first trial has not been chosen yet."])
+    first = explain(machine, trials[0])
+    return first._replace(why=["Its first trial has not started yet.", *first.why])
 
 
 def _explain_waiting(machine: Machine, live: Live) -> Explanation:

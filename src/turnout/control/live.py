@@ -4,7 +4,19 @@ from dataclasses import dataclass, field
 
 from turnout.control.pool import NOTHING, Placement, Seat
 from turnout.control.verdict import Verdict
-from turnout.job import Attempt, Job, Launch, Past, Reason, Replica, ReplicaName, ReplicaState, Spec, State
+from turnout.job import (
+    Attempt,
+    Job,
+    Launch,
+    Past,
+    Reason,
+    Replica,
+    ReplicaName,
+    ReplicaState,
+    Spec,
+    State,
+    Trial,
+)
 from turnout.job.resources import Share
 
 SECOND = 1_000_000_000
@@ -30,11 +42,29 @@ class Live:
     finish_at: int | None = None
     """When replicas that outlive a lead that succeeded are ended."""
     saved_at: int | None = None
+    trials: dict[int, Trial] = field(default_factory=dict[int, Trial])
+    """A search's, by number: those that are not over."""
+    best: str = ""
+    """A search's best trial so far, for people."""
 
     def __post_init__(self) -> None:
         self.share = self.spec.share
         # A job comes back to the queue in its last change; one that was amended since then waits a little longer.
         self.queued_at = self.job.updated if self.past else self.job.created
+
+    @property
+    def searches(self) -> bool:
+        """It has no gang; its trials do. One whose key is gone is known by that it runs without an attempt."""
+        waits = self.job.state is State.QUEUED
+        return self.spec.search is not None or not (waits or self.job.attempt)
+
+    @property
+    def overdue_at(self) -> int | None:
+        """When a search has run as long as it may; None: it has not begun, ends anyway, or has no limit."""
+        limit, started = self.spec.policy.time_limit, self.job.started
+        if self.verdict or started is None or limit is None or limit > FOREVER:
+            return None
+        return started + int(limit * SECOND)
 
     @property
     def lead(self) -> Replica:

@@ -19,8 +19,10 @@ from turnout.control.machine import Machine
 from turnout.control.turn import (
     Amend,
     Command,
+    Conclude,
     Create,
     Delete,
+    Finish,
     Forget,
     Input,
     Instruction,
@@ -30,6 +32,7 @@ from turnout.control.turn import (
     StartGang,
     Stop,
     StopGang,
+    StopTrial,
     Tick,
     Told,
     Turn,
@@ -50,6 +53,7 @@ from turnout.job import (
     Size,
     Started,
     Terminal,
+    Trial,
 )
 from turnout.job.resources import Share
 from turnout.store import Store, StoreError
@@ -77,6 +81,8 @@ class Control:
     ) -> None:
         self.hub = Hub()
         self.ends: dict[str, int] = {}
+        self.conduct: Callable[[int], None] = lambda job_id: None
+        """Told of each new search, once it is on disk."""
         self._store = store
         self._engines = engines
         self._clusters = clusters
@@ -110,8 +116,8 @@ class Control:
 
     # Commands. Each returns once it is on disk.
 
-    async def create(self, new: NewJob) -> Job:
-        return await self._ask(Create(self._ids.next(self._clock()), new, taken=False))
+    async def create(self, new: NewJob, trial: Trial | None = None) -> Job:
+        return await self._ask(Create(self._ids.next(self._clock()), new, taken=False, trial=trial))
 
     async def stop(self, job_id: int, by: str) -> Job:
         return await self._ask(Stop(job_id, by))
@@ -132,7 +138,15 @@ class Control:
         """What is None stays. Raises WrongState for another priority of a job that has ended."""
         return await self._ask(Amend(job_id, by, None, document, priority, labels, note))
 
+    async def search(self, command: StopTrial | Conclude | Finish) -> Job:
+        """About a search, or a trial of it: the search."""
+        return await self._ask(command)
+
     # What the machine knows; reads only.
+
+    def searching(self) -> list[int]:
+        """The searches that are live."""
+        return list(self._machine.searches)
 
     def explain(self, job_id: int) -> Explanation | None:
         """None for a job that is not live."""
@@ -260,6 +274,9 @@ class Control:
         for job in turn.ended:
             self.ends[str(job.reason)] = self.ends.get(str(job.reason), 0) + 1
         self.hub.publish(turn.changed)
+        for job, new in turn.batch.created:
+            if new.spec.search:
+                self.conduct(job.id)
         self._set_timer(turn.wake_at)
 
     async def _one_by_one(self, asked: list[Asked]) -> None:
@@ -286,11 +303,17 @@ class Control:
         found: list[Input] = []
         for one in inputs:
             if isinstance(one, Create) and (one.new.project, one.new.scope, one.new.handle) in taken:
-                one = Create(one.job_id, one.new, taken=True)
+                one = replace(one, taken=True)
             elif isinstance(one, Delete | Amend) and one.job_id not in self._machine.jobs:
                 one = replace(one, stored=await self._store.job(one.job_id))
+            if isinstance(one, Delete):
+                one = replace(one, trials=await self._trials(one.job_id))
             found.append(one)
         return found
+
+    async def _trials(self, job_id: int) -> tuple[Job, ...]:
+        found = [await self._store.job(trial.child) for trial in await self._store.trials.of(job_id)]
+        return tuple(job for job in found if job)
 
     async def _carry_out(self, instruction: Instruction) -> None:
         engine = self._engines[instruction.engine]

@@ -13,7 +13,8 @@ from turnout.control.ends import end_stragglers, finish_later
 from turnout.control.live import Live
 from turnout.control.placing import schedule
 from turnout.control.seats import remembered_seats
-from turnout.control.turn import Amend, Create, Delete, Input, Stop, Tick, Told, Turn
+from turnout.control.stopping import end_overdue
+from turnout.control.turn import Input, Tick, Told, Turn
 from turnout.control.verdict import judged_before
 from turnout.job import State
 from turnout.store import LiveJob
@@ -25,7 +26,11 @@ class Machine(Board):
         for row in stored:
             live = Live(row.job, row.spec, self.engine_of(row.job.cluster), past=list(row.past))
             live.verdict = judged_before(row.job)
+            live.trials = {trial.number: trial for trial in row.trials}
+            live.best = row.job.message if live.verdict is None else ""
             self.admit(live)
+            if live.searches:
+                continue
             if row.job.state is State.QUEUED:
                 self.enqueue(live)
                 continue
@@ -46,13 +51,14 @@ class Machine(Board):
         self.begin_turn(now)
         for one in inputs:
             match one:
-                case Create() | Stop() | Delete() | Amend():
-                    self.turn.answers.append(commands.answer(self, one))
                 case Told(engine, report):
                     reports.take(self, engine, report)
                 case Tick():
                     pass
+                case _:
+                    self.turn.answers.append(commands.answer(self, one))
         end_stragglers(self)
+        end_overdue(self)
         for engine in self.queues:
             schedule(self, engine)
         return self.end_turn()

@@ -14,6 +14,7 @@ from turnout.control.ends import (
 from turnout.control.live import Live
 from turnout.control.restart import again_instruction, start_again
 from turnout.control.retry import in_place
+from turnout.control.trials import trial_started
 from turnout.control.turn import Forget, Save, StartGang, StopGang
 from turnout.control.verdict import Verdict, explain_end, judge, without_results
 from turnout.job import (
@@ -73,13 +74,16 @@ def _started(board: Board, report: Started) -> None:
         live.job.started = live.job.started or report.at
         board.change(live.job)
         board.event(live.job, EventKind.STARTED, f"{report.replica} runs as process {report.pid}", report.at)
+        if trial := board.trials.get(live.job.id):
+            trial_started(board, trial, report.at)
 
 
 def _ended(board: Board, engine: str, report: Ended, *, held: bool = True) -> None:
     """`held`: the engine knows of its attempt and can start it again there."""
     live = board.live(report.attempt)
     if live is None:
-        board.turn.instructions.append(Forget(engine, report.attempt))
+        if report.attempt.job not in board.trials:
+            board.turn.instructions.append(Forget(engine, report.attempt))
         return
     replica = live.replicas.get(report.replica)
     if replica is None or replica.ended is not None or report.restarts != replica.restarts:
@@ -158,6 +162,9 @@ def _synced(board: Board, engine: str, held: frozenset[Attempt]) -> None:
         else:
             _lose(board, live)
     for attempt in held - ours:
+        if attempt.job in board.trials and attempt.job not in board.jobs:
+            # It has ended; what it wrote about itself may still have to be read.
+            continue
         board.turn.instructions.append(StopGang(engine, attempt, 0))
         board.turn.instructions.append(Forget(engine, attempt))
 

@@ -28,7 +28,7 @@ def another_go(policy: Policy, past: Sequence[Past], reason: Reason, code: int |
     it and has some left, so that a rule for few reasons and one for all reasons add up.
     """
     if reason is Reason.PREEMPTED:
-        return UNCOUNTED
+        return _put_back(policy, past)
     if not policy.retries or reason in FINAL:
         return None
     used = [0] * len(policy.retries)
@@ -40,6 +40,13 @@ def another_go(policy: Policy, past: Sequence[Past], reason: Reason, code: int |
             used[rule] += 1
     rule = _rule_for(policy.retries, used, reason, code)
     return None if rule is None else Again(used[rule] + 1, policy.retries[rule].times)
+
+
+def _put_back(policy: Policy, past: Sequence[Past]) -> Again | None:
+    if policy.preemptions is None:
+        return UNCOUNTED
+    before = sum(one.reason is Reason.PREEMPTED for one in past)
+    return Again(before + 1, policy.preemptions) if before < policy.preemptions else None
 
 
 def in_place(policy: Policy, replica: Replica, reason: Reason) -> Again | None:

@@ -3,7 +3,19 @@
 from dataclasses import dataclass, field
 
 from turnout.errors import TurnoutError
-from turnout.job import Attempt, Job, Launch, NewJob, ReplicaName, Report
+from turnout.job import (
+    Attempt,
+    Job,
+    Launch,
+    Measurement,
+    NewJob,
+    Reason,
+    ReplicaName,
+    Report,
+    State,
+    Trial,
+    TrialState,
+)
 from turnout.store import Batch
 
 
@@ -13,6 +25,8 @@ class Create:
     new: NewJob
     taken: bool
     """Whether the store has a job of that name."""
+    trial: Trial | None = None
+    """What it tries, for a search that is live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,8 @@ class Delete:
     by: str
     stored: Job | None
     """The job as the store has it, for one that is not live any more."""
+    trials: tuple[Job, ...] = ()
+    """A search's, as the store has them: they go with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +59,42 @@ class Amend:
     note: str = ""
 
 
-Command = Create | Stop | Delete | Amend
+@dataclass(frozen=True, slots=True)
+class StopTrial:
+    job_id: int
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """How a trial, whose job has ended, did."""
+
+    job_id: int
+    number: int
+    state: TrialState
+    attempt: int
+    """The last of its job."""
+    ended: int
+    value: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    message: str = ""
+    measurements: tuple[Measurement, ...] = ()
+    best: str = ""
+    """The best trial so far, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A search tries no more: what it has come to. Trials that still run are ended."""
+
+    job_id: int
+    state: State
+    reason: Reason
+    message: str
+
+
+Command = Create | Stop | Delete | Amend | StopTrial | Conclude | Finish
 
 
 @dataclass(frozen=True, slots=True)

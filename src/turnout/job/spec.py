@@ -92,7 +92,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who was preempted always starts over; for all else there must be a retry left."""
+    """Who was preempted starts over; for all else there must be a retry left."""
 
     retries: tuple[Retry, ...] = ()
     in_place: Retry | None = None
@@ -111,6 +111,8 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Higher ones start first; 1 is what jobs have that do not say."""
     preemptible: bool = False
     """May be ended, and put back into the queue, for a job of higher priority."""
+    preemptions: int | None = None
+    """How often it is put back; the next time it fails. None: always."""
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):

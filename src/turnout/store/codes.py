@@ -1,6 +1,6 @@
 """The numbers that stand for states, reasons and kinds in the tables. A number, once given, is never given again."""
 
-from turnout.job import EventKind, Reason, ReplicaState, State
+from turnout.job import EventKind, Reason, ReplicaState, State, TrialState
 
 FIRST_ENDED = 10
 """Smaller codes are the live states; the index of live jobs is made with this number."""
@@ -54,4 +54,12 @@ KINDS = {
     EventKind.CHANGED: 11,
     EventKind.HUNG: 12,
     EventKind.RESTARTED: 13,
+}
+
+TRIAL_STATES = {
+    TrialState.REQUESTED: 0,
+    TrialState.ACTIVE: 1,
+    TrialState.STOPPING: 2,
+    TrialState.SUCCEEDED: 10,
+    TrialState.INFEASIBLE: 11,
 }

@@ -59,6 +59,10 @@ class Locks:
     def spec(self, job_id: int, encoded: bytes) -> bytes:
         return self._bytes(job_id, encoded, "spec") if self._keys else encoded
 
+    def trial(self, job_id: int, told: bytes) -> bytes:
+        """What is told of a trial, by the key of its search."""
+        return self._bytes(job_id, told, "trial") if self._keys else told
+
     def _job(self, job: Job) -> Job:
         return changed(job, message=self._text(job.id, job.message, "job")) if job.id in self._keys else job
 
@@ -110,6 +114,15 @@ class Locks:
             return data
         try:
             return self.ring.opened(data, _about(job_id, "document"))
+        except KeyGone:
+            return None
+
+    def opened_trial(self, job_id: int, data: bytes) -> bytes | None:
+        """None: its key is gone."""
+        if not is_sealed(data):
+            return data
+        try:
+            return self.ring.opened(data, _about(job_id, "trial"))
         except KeyGone:
             return None
 

@@ -159,6 +159,34 @@ keys = Table(
     Column("created", BigInteger, nullable=False),
 )
 
+trials = Table(
+    "trials",
+    metadata,
+    Column("job", BigInteger, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("id", _Text, nullable=False),
+    Column("algorithm", Integer, nullable=False),
+    Column("child", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("started", BigInteger),
+    Column("ended", BigInteger),
+    Column("told", LargeBinary, nullable=False),
+    Column("cursor", LargeBinary),
+    sqlite_with_rowid=False,
+)
+
+measurements = Table(
+    "measurements",
+    metadata,
+    Column("job", BigInteger, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("told", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 Index("assets_name", assets.c.project, assets.c.kind, assets.c.scope, assets.c.name, unique=True)
 Index("labels_value", labels.c.key, labels.c.value, labels.c.job)
 Index("events_job", events.c.job)

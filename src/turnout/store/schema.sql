@@ -78,6 +78,16 @@ CREATE TABLE labels (
 
 CREATE INDEX labels_value ON labels ("key", value, job);
 
+CREATE TABLE measurements (
+    job BIGINT NOT NULL,
+    number INTEGER NOT NULL,
+    step BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    told BLOB NOT NULL,
+    PRIMARY KEY (job, number, step)
+)
+ WITHOUT ROWID;
+
 CREATE TABLE past (
     job BIGINT NOT NULL,
     attempt INTEGER NOT NULL,
@@ -126,11 +136,27 @@ CREATE TABLE samples (
 )
  WITHOUT ROWID;
 
+CREATE TABLE trials (
+    job BIGINT NOT NULL,
+    number INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    algorithm INTEGER NOT NULL,
+    child BIGINT NOT NULL,
+    created BIGINT NOT NULL,
+    state SMALLINT NOT NULL,
+    started BIGINT,
+    ended BIGINT,
+    told BLOB NOT NULL,
+    cursor BLOB,
+    PRIMARY KEY (job, number)
+)
+ WITHOUT ROWID;
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0003');
+INSERT INTO alembic_version (version_num) VALUES ('0004');
 
 COMMIT;

@@ -24,6 +24,10 @@ ASSET_KEY = ASSET[:3]
 ASSET_NAME = ("project", "kind", "scope", "name")
 ASSET_CHANGES = ("scope", "name", "updated", "document")
 KEY = ("id", "secret", "project", "label", "created")
+TRIAL = ("job", "number", "id", "algorithm", "child", "created", "state", "started", "ended", "told")
+TRIAL_KEY = TRIAL[:2]
+TRIAL_CHANGES = TRIAL[6:]
+MEASUREMENT = ("job", "number", "step", "at", "told")
 
 NOT_DELETED = "deleted IS NULL"
 NAMED = f"{NOT_DELETED} AND handle <> ''"
@@ -97,6 +101,18 @@ class Statements:
             f"SELECT {names(PAST, 'past.')} FROM jobs CROSS JOIN past WHERE past.job = jobs.id"
             f" AND jobs.{LIVE} ORDER BY jobs.id, past.attempt"
         )
+        self.trials = f"SELECT {names(TRIAL)} FROM trials WHERE job = {mark} ORDER BY number"
+        self.live_trials = (
+            f"SELECT {names(TRIAL, 'trials.')} FROM jobs CROSS JOIN trials WHERE trials.job = jobs.id"
+            f" AND trials.state < {FIRST_ENDED} AND jobs.{LIVE} ORDER BY jobs.id, number"
+        )
+        self.cursor = f"SELECT cursor FROM trials WHERE {_equal(TRIAL_KEY, mark)}"
+        self.measurements = (
+            f"SELECT {names(MEASUREMENT)} FROM measurements WHERE {_equal(TRIAL_KEY, mark)} ORDER BY step"
+        )
+        self.all_measurements = (
+            f"SELECT {names(MEASUREMENT)} FROM measurements WHERE job = {mark} ORDER BY number, step"
+        )
         self.insert_job = _insert("jobs", JOB, mark)
         self.insert_document = _insert("documents", DOCUMENT, mark)
         self.insert_replica = _insert("replicas", (*REPLICA, "rank"), mark)
@@ -111,6 +127,14 @@ class Statements:
         self.insert_past = _insert("past", PAST, mark)
         # Engines may tell the same more than once.
         self.insert_sample = _insert("samples", SAMPLE, mark) + " ON CONFLICT DO NOTHING"
+        self.insert_trial = _insert("trials", TRIAL, mark)
+        self.update_trial = _update("trials", TRIAL_CHANGES, TRIAL_KEY, mark)
+        self.update_cursor = _update("trials", ("cursor",), TRIAL_KEY, mark)
+        # A trial that starts over says again what it said before.
+        self.put_measurement = (
+            _insert("measurements", MEASUREMENT, mark)
+            + " ON CONFLICT (job, number, step) DO UPDATE SET at = excluded.at, told = excluded.told"
+        )
         self.insert_asset = _insert("assets", ASSET, mark)
         self.update_asset = _update("assets", ASSET_CHANGES, ASSET_KEY, mark)
         self.delete_asset = f"DELETE FROM assets WHERE {_equal(ASSET_KEY, mark)}"

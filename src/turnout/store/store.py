@@ -13,6 +13,7 @@ from turnout.job import (
     Attempt,
     Event,
     Job,
+    Measurement,
     NewJob,
     Page,
     Past,
@@ -21,6 +22,7 @@ from turnout.job import (
     ReplicaName,
     Sample,
     Spec,
+    Trial,
 )
 from turnout.store import rows
 from turnout.store.assets import StoredAssets
@@ -29,6 +31,7 @@ from turnout.store.driver import Driver, Step
 from turnout.store.keys import StoredKeys
 from turnout.store.locks import Locks, stand_in
 from turnout.store.statements import Statements
+from turnout.store.trials import StoredTrials
 from turnout.store.where import Selection
 from turnout.store.writing import Writing
 from turnout.vault import KeyGone, KeyRing
@@ -53,6 +56,11 @@ class Batch:
     past: list[Past] = field(default_factory=list)
     samples: list[tuple[Attempt, Sample]] = field(default_factory=list)
     """One that is there already is passed over."""
+    new_trials: list[Trial] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    """Those that changed and were there before."""
+    measurements: list[Measurement] = field(default_factory=list)
+    """One of a step that is there already takes its place."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -65,6 +73,8 @@ class LiveJob(NamedTuple):
     """Of its current attempt."""
     past: tuple[Past, ...] = ()
     """The attempts before that one, in their order; the last is among them while the job waits for another."""
+    trials: tuple[Trial, ...] = ()
+    """Of a search: those that are not over."""
 
 
 class Store:
@@ -75,6 +85,7 @@ class Store:
         self._writing = Writing(driver)
         self.assets = StoredAssets(driver, self._sql, self._writing)
         self.keys = StoredKeys(driver, self._sql, self._writing)
+        self.trials = StoredTrials(driver, self._sql, self._writing, self._locks)
 
     @staticmethod
     def open(url: str, database: Path, ring: KeyRing | None = None) -> "Store":
@@ -112,11 +123,14 @@ class Store:
         gangs = {job: list(gang) for job, gang in groupby(members, lambda replica: replica.job)}
         before = map(self._past, await self._driver.read(self._sql.live_past))
         pasts = {job: tuple(past) for job, past in groupby(before, lambda past: past.job)}
+        tried = groupby(await self.trials.live(), lambda trial: trial.job)
+        trials = {job: tuple(one) for job, one in tried}
         live: list[LiveJob] = []
         for row in found:
             job = self._job(row[:-1])
             gang = gangs.get(job.id, [])
-            live.append(LiveJob(job, self._live_spec(job, row[-1], gang), gang, pasts.get(job.id, ())))
+            spec = self._live_spec(job, row[-1], gang)
+            live.append(LiveJob(job, spec, gang, pasts.get(job.id, ()), trials.get(job.id, ())))
         return live
 
     def _live_spec(self, job: Job, data: bytes, gang: list[Replica]) -> Spec:
@@ -271,6 +285,7 @@ class Store:
             yield Step(sql.insert_past, [rows.past_row(past) for past in batch.past])
         if batch.samples:
             yield Step(sql.insert_sample, [rows.sample_row(*one) for one in batch.samples])
+        yield from self.trials.steps(batch.new_trials, batch.trials, batch.measurements)
 
 
 NEAR_ROWS = 100

@@ -18,6 +18,8 @@ from turnout.store.statements import JOB, LIVE, Flavour, names
 MOST_CONDITIONS = 500
 MOST_VALUES = 10_000
 """SQLite gives up at a depth of 1000, PostgreSQL at 65 535 parameters."""
+DEEPEST = 20
+"""SQLite reads with a stack of 100, of which each level takes three."""
 MOST_STARS = 8
 """With each the time that a comparison takes may grow by the length of the text."""
 
@@ -73,18 +75,20 @@ class Selection:
         """To rows that must be looked at anyway, an index takes SQLite four times as long as going past all of them."""
         return "" if indexed or self._live else self._flavour.by_id
 
-    def _of(self, query: Query) -> str:
+    def _of(self, query: Query, depth: int = 0) -> str:
+        if depth > DEEPEST:
+            raise Invalid(f"the filter has conditions within conditions, more than {DEEPEST} deep")
         match query:
             case Compare():
                 return self._compare(query)
             case Label():
                 return self._label(query)
             case Not(inner):
-                return f"NOT ({self._of(inner)})"
+                return f"NOT ({self._of(inner, depth + 1)})"
             case All():
-                return " AND ".join(f"({self._of(part)})" for part in query) or _TRUE
+                return " AND ".join(f"({self._of(part, depth + 1)})" for part in query) or _TRUE
             case Any():
-                return " OR ".join(f"({self._of(part)})" for part in query) or _FALSE
+                return " OR ".join(f"({self._of(part, depth + 1)})" for part in query) or _FALSE
 
     def _label(self, label: Label) -> str:
         self._count_one()

@@ -41,6 +41,27 @@ def test_every_state_and_every_reason_is_mapped():
     assert sorted(answer.STATES.values()) == [JobState(number) for number in range(1, 8)]
 
 
+@pytest.mark.parametrize(
+    ("reason", "started", "shown"),
+    [
+        (Reason.STOPPED, AT, "JOB_STATE_CANCELLING"),
+        (Reason.STOPPED, None, "JOB_STATE_CANCELLING"),
+        (Reason.PREEMPTED, AT, "JOB_STATE_RUNNING"),
+        (Reason.PREEMPTED, None, "JOB_STATE_PENDING"),
+        (Reason.PROGRAM_FAILED, AT, "JOB_STATE_RUNNING"),
+    ],
+)
+def test_only_a_cancel_is_shown_as_one(reason: Reason, started: int | None, shown: str):
+    """What is preempted or starts over waits and runs again, which after JOB_STATE_CANCELLING nothing may."""
+    assert answer.job(view(State.STOPPING, reason, started=started))["state"] == shown
+
+
+@pytest.mark.parametrize("state", State)
+def test_an_error_is_for_those_that_failed_or_were_cancelled(state: State):
+    shown = answer.job(view(state, Reason.KILLED))
+    assert ("error" in shown) == (state in (State.FAILED, State.STOPPED))
+
+
 def test_a_job_that_waits():
     assert answer.job(view(State.QUEUED)) == {
         "name": f"projects/p1/locations/us-central1/customJobs/{ID}",

@@ -7,7 +7,7 @@ from tests.dialects.vertex.jobs import job, pool, translated
 from turnout.control.live import SECOND
 from turnout.dialects.vertex.answer import REASONS
 from turnout.dialects.vertex.errors import CODES
-from turnout.job import Cause, EventKind, Reason, ReplicaName, Spec, State
+from turnout.job import Cause, EventKind, Job, Reason, ReplicaName, Spec, State
 
 LEAD, WORKER = ReplicaName("workerpool0", 0), ReplicaName("workerpool1", 0)
 DAY = 86_400
@@ -38,6 +38,35 @@ def test_a_spot_job_gives_way_and_comes_back():
     here.end(usual, LEAD)
     here.end(usual, WORKER, code=None, cause=Cause.STOPPED)
     assert (usual.state, spot.state, spot.attempt) == (State.SUCCEEDED, State.PREPARING, 2)
+
+
+def preempted(here: Room, spot: Job) -> None:
+    """By a job that ends as soon as it has the place."""
+    here.start(spot)
+    usual = here.create(spec(pool()))
+    for name in (LEAD, WORKER):
+        here.end(spot, name, code=None, cause=Cause.STOPPED)
+    here.start(usual)
+    here.end(usual, LEAD)
+    here.end(usual, WORKER, code=None, cause=Cause.STOPPED)
+
+
+def test_a_spot_job_comes_back_six_times():
+    here = room()
+    spot = here.create(spec(pool(), strategy="SPOT"))
+    for number in range(6):
+        preempted(here, spot)
+        assert (spot.state, spot.attempt) == (State.PREPARING, number + 2)
+    preempted(here, spot)
+    assert (spot.state, spot.reason) == (State.FAILED, Reason.PREEMPTED)
+    assert CODES[REASONS[Reason.PREEMPTED]].number == 8
+
+
+def test_a_spot_job_without_retries_does_not_come_back():
+    here = room()
+    spot = here.create(spec(pool(), strategy="SPOT", disableRetries=True))
+    preempted(here, spot)
+    assert (spot.state, spot.reason, spot.attempt) == (State.FAILED, Reason.PREEMPTED, 1)
 
 
 def test_usual_jobs_and_other_spot_jobs_do_not_preempt():

@@ -114,6 +114,7 @@ def test_the_enums_are_googles(google: Google):
 @pytest.mark.parametrize("state", State)
 def test_answers_are_what_google_can_read(google: Google, state: State):
     reason = None if state in LIVE else Reason.PROGRAM_FAILED
+    reason = Reason.STOPPED if state is State.STOPPING else reason
     names = ("p1", "vertex", "vertex:us-central1", "", "test", "ap-beijing")
     row = Job(10**18, *names, state, 0, 1, 10**18 + 1, started=2, ended=10**18, reason=reason)
     document = msgspec.json.encode(job(labels={"a": "b"}, encryptionSpec={"kmsKeyName": "k"}))

@@ -127,6 +127,6 @@ async def test_several_are_shown_each_at_its_target(boxed_yard: Yard, place: Pat
 
 async def test_names_that_are_no_attempts_are_none(bare_yard: Yard):
     end = await bare_yard.run("true")
-    for name in ("x", "1", "a.b_c", "1.x_master-0", "9" * 30 + ".1_master-0"):
+    for name in ("x", "1", "a.b_c", "1.x_master-0", "9" * 30 + ".1_master-0", "9" * 19 + ".1_master-0"):
         (bare_yard.paths.attempts / name).mkdir()
     assert await bare_yard.engine.stored() == [end.attempt]

@@ -80,6 +80,12 @@ def merge(
     return kept
 
 
+def check_values(parameter: dict[str, Any], values: Sequence[str], field: str, number: int) -> None:
+    """That each could be the value of a parameter, as answers show it; `number` is the fault if one could not."""
+    for value in values:
+        _check(parameter | {"value": value}, field, Codes(number, number, number))
+
+
 def values(kept: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """What the program is told. Nothing about a parameter without a value."""
     return [(parameter["name"], parameter["value"]) for parameter in kept if parameter["value"]]

@@ -13,6 +13,7 @@ JOB_DIR = f"{ROOT}/user-job-dir"
 """MA_JOB_DIR"""
 CODE = f"{HOME}/.turnout/code"
 """Where the code is mounted, to be copied from."""
+FRAMEWORK = f"{HOME}/.turnout/framework"
 SCRATCH = (HOME, CACHE)
 OWN = (f"{HOME}/.turnout", "/opt/turnout")
 """What the service puts into a container itself."""

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnout import config
@@ -17,11 +19,23 @@ MAX_WORDS = 7000
 MAX_BYTES = 1 << 20
 """The kernel takes 2 MiB of words and environment."""
 
+TRIAL = "TURNOUT_TRIAL"
+"""The variable that the module `autosearch` reads."""
+
 FORBIDDEN_CODE_DIRS = tuple(
     f"{places.HOME}/{name}" for name in ("modelarts", "modelarts-dev", "infer", ".turnout")
 )
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Searched(NamedTuple):
+    """What a program of a search by configuration file is given besides."""
+
+    framework: str = ""
+    """Where the framework's code is, as a source of a mount."""
+    values: str = "{}"
+    """What this trial tries, as a JSON object."""
 
 
 class Wanted(NamedTuple):
@@ -39,6 +53,7 @@ class Wanted(NamedTuple):
     public: bool
     number: int = 0
     """Of the task: each has a place of its own for its code."""
+    searched: Searched | None = None
 
 
 class Made(NamedTuple):
@@ -75,11 +90,13 @@ def make(wanted: Wanted, settings: config.Settings, notes: list[str]) -> Made:
     start = code.start._replace(
         command=wanted.command, options=options, family=chosen.family, nodes=wanted.nodes
     )
+    mounts = [*code.mounts, *wanted.inputs.mounts, *wanted.outputs.mounts]
+    if wanted.searched:
+        start, env = _with_search(start, env, wanted.searched, mounts)
     if chosen.image and chosen.image not in settings.images:
         notes.append(f"the image {chosen.image} is not known here: its command runs on this machine as it is")
     argv = script.command(start)
     program = Program(command=argv, runtime=chosen.runtime, wants=chosen.wants, user=chosen.user)
-    mounts = [*code.mounts, *wanted.inputs.mounts, *wanted.outputs.mounts]
     return Made(program, env, mounts, code.scratch, chosen)
 
 
@@ -166,6 +183,21 @@ def _code(wanted: Wanted, chosen: engine.Chosen, notes: list[str]) -> _Code:
         scratch = () if places.covers(places.HOME, parent) else (parent,)
     boot = f"{folder}/{inside}" if inside else ""
     return _Code(script.Start(code, folder, boot, working_dir=working_dir), (mount,), scratch)
+
+
+def _with_search(
+    start: script.Start, env: dict[str, str], searched: Searched, mounts: list[Mount]
+) -> tuple[script.Start, dict[str, str]]:
+    start = start._replace(autosearch=_module())
+    if searched.framework:
+        mounts.append(Mount(searched.framework, places.FRAMEWORK, read_only=True))
+        start = start._replace(framework=places.FRAMEWORK)
+    return start, env | {TRIAL: searched.values}
+
+
+@lru_cache(maxsize=1)
+def _module() -> str:
+    return Path(__file__).with_name("autosearch.py").read_text()
 
 
 def _directories(run: wire.Run, chosen: engine.Chosen, field: str, notes: list[str]) -> tuple[str, str]:

@@ -46,18 +46,24 @@ class Start(NamedTuple):
     family: Family = Family.PLAIN
     nodes: int = 1
     """How many replicas the role has."""
+    autosearch: str = ""
+    """The text of a module of that name, which is there to be imported, and runs the boot file."""
+    framework: str = ""
+    """A directory that Python looks for modules in."""
 
 
 def command(start: Start) -> tuple[str, ...]:
     """The argv for each replica of the role."""
     family = start.family if start.nodes > 1 or start.family is Family.MPI else Family.PLAIN
     known = (start.code, start.folder, start.boot_file, start.command, start.working_dir, start.packages)
-    return ("/bin/sh", "-c", _SCRIPT, "modelarts", *known, family.value, str(start.nodes), *start.options)
+    known += (family.value, str(start.nodes), start.autosearch, start.framework)
+    return ("/bin/sh", "-c", _SCRIPT, "modelarts", *known, *start.options)
 
 
 _SCRIPT = r"""
 code=$1 folder=$2 boot=$3 command=$4 where=${5:-$2} packages=$6 family=$7 nodes=$8
-shift 8
+autosearch=$9 framework=${10}
+shift 10
 
 say() { printf '[ModelArts Service Log] %s\n' "$*"; }
 
@@ -106,6 +112,11 @@ get_code() {
     mkdir -p "$folder" && cp -RP "$code/." "$folder" && chmod -R u+rwX "$folder" ||
         fail 1 "the code cannot be copied to $folder"
     say "the code is in $folder"
+}
+
+give_autosearch() {
+    mkdir -p "$packages" && printf %s "$autosearch" >"$packages/autosearch.py" ||
+        fail 1 "the module autosearch cannot be written to $packages"
 }
 
 install_packages() {
@@ -159,7 +170,8 @@ if [ "$family" = mpi ] && [ "$size" -gt 1 ]; then
 fi
 [ -n "$MA_LOG_DIR" ] && mkdir -p "$MA_LOG_DIR" 2>/dev/null
 [ -n "$code" ] && get_code
-PYTHONPATH=$packages${folder:+:${folder%/*}}${PYTHONPATH:+:$PYTHONPATH}
+[ -n "$autosearch" ] && give_autosearch
+PYTHONPATH=$packages${framework:+:$framework}${folder:+:${folder%/*}}${PYTHONPATH:+:$PYTHONPATH}
 PATH=$packages/bin:$PATH
 # What the program installs itself goes there too, and takes the place of what is there.
 [ -n "$PIP_TARGET" ] || export PIP_TARGET="$packages" PIP_UPGRADE=1
@@ -186,7 +198,8 @@ tensorflow)
         "--worker_hosts=$(hosts worker)" "--ps_hosts=$(hosts ps)" "$@"
     ;;
 esac
-set -- "${MA_SCRIPT_INTERPRETER:-python}" "$boot" "$@"
+[ -n "$autosearch" ] && set -- "$packages/autosearch.py" "$boot" "$@" || set -- "$boot" "$@"
+set -- "${MA_SCRIPT_INTERPRETER:-python}" "$@"
 [ "$family" = mpi ] && run_ranks "$@"
 start "$@"
 """

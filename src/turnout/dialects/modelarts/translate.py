@@ -19,12 +19,13 @@ from turnout.dialects.modelarts import (
     places,
     program,
     running,
+    search_yaml,
     wire,
     wire_spec,
 )
 from turnout.dialects.modelarts.faults import shown, wrong
 from turnout.dialects.modelarts.keep_algorithm import keep_algorithm as keep_algorithm
-from turnout.job import Asset, Mount, NewJob, Role, Spec
+from turnout.job import Asset, Mount, NewJob, Role, Search, Spec
 
 DIALECT = "modelarts"
 WORKSPACE = "0"
@@ -34,6 +35,7 @@ HETEROGENEOUS = "Template RL"
 KINDS = ("job", "hetero_job")
 DEBUG = "debug"
 MAX_TASKS = 16
+CONFIG_PATH = "algorithm.autosearch_config_path"
 
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _WORKSPACE = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -59,14 +61,25 @@ class _Whole(NamedTuple):
     scratch: tuple[str, ...]
     cluster: str
     pool: str
+    search: Search | None = None
 
 
 def scope(workspace: str) -> str:
     return f"{DIALECT}:{workspace or WORKSPACE}"
 
 
-def new_job(document: wire.Job, place: Place, algorithm: Asset | None) -> NewJob:
-    """Checks everything that the document alone can tell; what lies in storage is for `checks`."""
+def new_job(
+    document: wire.Job,
+    place: Place,
+    algorithm: Asset | None,
+    *,
+    config: bytes | None = None,
+    searched: program.Searched | None = None,
+) -> NewJob:
+    """Checks everything that the document alone can tell; what lies in storage is for `checks`.
+
+    `config` is the content of `autosearch_config_path`; `searched` is what a trial of such a search is given.
+    """
     metadata, spec = document.metadata, document.spec or wire_spec.Spec()
     workspace = metadata.workspace_id or WORKSPACE
     _check_head(document, workspace)
@@ -75,7 +88,7 @@ def new_job(document: wire.Job, place: Place, algorithm: Asset | None) -> NewJob
     whole = (
         _of_tasks(document, place, notes)
         if document.tasks
-        else _of_algorithm(document, place, algorithm, notes)
+        else _of_algorithm(document, place, algorithm, notes, config, searched)
     )
     mounts = [*whole.mounts, *running.volumes(spec.volumes, whole.pool)]
     running.check_apart(mounts)
@@ -97,6 +110,7 @@ def new_job(document: wire.Job, place: Place, algorithm: Asset | None) -> NewJob
             policy=policy,
             logs=running.log_export(paths, place.settings),
             debug=spec.runtime_type == DEBUG,
+            search=whole.search,
         ),
         document=_encode(kept),
         notes=tuple(notes),
@@ -142,7 +156,14 @@ def _check_head(document: wire.Job, workspace: str) -> None:
         raise wrong(faults.BAD_PARAM, "tasks", " is missing: a heterogeneous job has one for each role.")
 
 
-def _of_algorithm(document: wire.Job, place: Place, asset: Asset | None, notes: list[str]) -> _Whole:
+def _of_algorithm(
+    document: wire.Job,
+    place: Place,
+    asset: Asset | None,
+    notes: list[str],
+    config: bytes | None,
+    searched: program.Searched | None,
+) -> _Whole:
     asked = document.algorithm or wire.JobAlgorithm()
     merged = merge.merge(asked, asset, place.settings, notes)
     run = merged.algorithm
@@ -150,6 +171,7 @@ def _of_algorithm(document: wire.Job, place: Place, asset: Asset | None, notes: 
     chosen = flavor.choose(resource, place.settings, "spec.resource")
     inputs = channels.inputs(channels.several(run.inputs), place.settings, "algorithm.inputs")
     outputs = channels.outputs(channels.several(run.outputs), "algorithm.outputs")
+    search = _search(run, merged.parameters, config, notes)
     wanted = program.Wanted(
         "algorithm",
         run,
@@ -160,25 +182,34 @@ def _of_algorithm(document: wire.Job, place: Place, asset: Asset | None, notes: 
         outputs,
         chosen.nodes,
         not chosen.pool,
+        searched=searched if config is None else program.Searched(_framework(run)),
     )
     made = program.make(wanted, place.settings, notes)
     flavor.check_fits(chosen, merged.requirements, made.engine.ascend, "spec.resource")
-    _check_search(run, merged.parameters, notes)
     role = Role(ROLE, made.program, chosen.nodes, chosen.resources, made.env, leads=True)
     kept = {"algorithm": _kept_algorithm(run, made, wanted), "resource": flavor.kept(resource, chosen)}
-    return _Whole(kept, (role,), made.mounts, made.scratch, chosen.cluster, chosen.pool)
+    return _Whole(kept, (role,), made.mounts, made.scratch, chosen.cluster, chosen.pool, search)
 
 
-def _check_search(run: wire.JobAlgorithm, merged: list[dict[str, Any]], notes: list[str]) -> None:
-    search = run.policies and run.policies.auto_search
-    if search is not None and auto_search.asked(search):
-        field = "algorithm.policies.auto_search"
-        auto_search.check(search, [parameter["name"] for parameter in merged], field)
-        raise wrong(faults.UNSUPPORTED, field, ": hyper-parameters are not searched here yet; leave it out.")
-    for key in ("autosearch_config_path", "autosearch_framework_path"):
-        if text := getattr(run, key):
-            places.source(text, f"algorithm.{key}")
-            notes.append(f"algorithm.{key} has no effect: nothing is searched")
+def _search(
+    run: wire.JobAlgorithm, merged: list[dict[str, Any]], config: bytes | None, notes: list[str]
+) -> Search | None:
+    asked = run.policies and run.policies.auto_search
+    field = "algorithm.policies.auto_search"
+    if run.autosearch_config_path:
+        places.source(run.autosearch_config_path, CONFIG_PATH)
+        if asked is not None and auto_search.asked(asked):
+            raise wrong(faults.BAD_SEARCH, field, " and autosearch_config_path exclude each other.")
+        _framework(run)
+        return None if config is None else search_yaml.of(config, CONFIG_PATH, notes)
+    if _framework(run):
+        notes.append("algorithm.autosearch_framework_path has no effect: there is no autosearch_config_path")
+    return auto_search.of(asked, merged, field) if asked is not None and auto_search.asked(asked) else None
+
+
+def _framework(run: wire.JobAlgorithm) -> str:
+    text = run.autosearch_framework_path
+    return places.source(text, "algorithm.autosearch_framework_path") if text else ""
 
 
 def _of_tasks(document: wire.Job, place: Place, notes: list[str]) -> _Whole:
@@ -280,7 +311,9 @@ def _check_scratch(scratch: tuple[str, ...], mounts: list[Mount]) -> None:
 
 def _kept_algorithm(run: wire.JobAlgorithm, made: program.Made, wanted: program.Wanted) -> dict[str, Any]:
     kept = {key: value for key, value in msgspec.to_builtins(run).items() if value not in ("", [], {})}
-    kept |= {"parameters": wanted.parameters, "engine": made.engine.kept, "policies": {}}
+    asked = run.policies and run.policies.auto_search
+    policies = {"auto_search": auto_search.kept(asked)} if auto_search.asked(asked) else {}
+    kept |= {"parameters": wanted.parameters, "engine": made.engine.kept, "policies": policies}
     environments = _environments(run, kept)
     first = {key: kept[key] for key in ("id", "name") if key in kept}
     return {**first, **kept, **_channels(wanted), **environments}

@@ -30,6 +30,7 @@ STATES: dict[State, JobState] = {
     State.FAILED: JobState.JOB_STATE_FAILED,
     State.STOPPED: JobState.JOB_STATE_CANCELLED,
 }
+"""For all but gangs that are being ended without a cancel: see `state`."""
 
 REASONS: dict[Reason, str] = {
     Reason.SUCCEEDED: INTERNAL,
@@ -61,14 +62,8 @@ def job(view: JobView, *, tail: str = "", web_access_uris: Mapping[str, str] | N
         "name": str(JobName(row.project, location, row.id)),
         "displayName": kept.pop("displayName"),
         "jobSpec": kept.pop("jobSpec"),
-        "state": STATES[row.state].name,
-        "createTime": spell_time(row.created),
-    }
-    if row.started is not None:
-        shown["startTime"] = spell_time(row.started)
-    if row.ended is not None:
-        shown["endTime"] = spell_time(row.ended)
-    shown["updateTime"] = spell_time(row.updated)
+        "state": state(row).name,
+    } | _times(row)
     if row.state in (State.FAILED, State.STOPPED):
         shown["error"] = error(view, tail)
     shown |= kept
@@ -82,11 +77,20 @@ def locked(view: JobView) -> dict[str, Any]:
     row = view.job
     return {
         "name": str(JobName(row.project, location_of(row), row.id)),
-        "state": STATES[row.state].name,
-        "createTime": spell_time(row.created),
-        "updateTime": spell_time(row.updated),
+        "displayName": row.name,
+        "state": state(row).name,
+        **_times(row),
         "error": {"code": CODES[FAILED_PRECONDITION].number, "message": view.locked},
     }
+
+
+def state(row: Job) -> JobState:
+    """JOB_STATE_CANCELLING leads to an end, so it is not for one that is preempted or starts over, nor for one whose
+    replicas are ended because one has failed: that one still runs.
+    """
+    if row.state is not State.STOPPING or row.reason is Reason.STOPPED:
+        return STATES[row.state]
+    return JobState.JOB_STATE_PENDING if row.started is None else JobState.JOB_STATE_RUNNING
 
 
 def location_of(row: Job) -> str:
@@ -107,6 +111,11 @@ def decider(replicas: Sequence[Replica]) -> Replica | None:
     """The one that failed first: its end was the job's."""
     failed = [replica for replica in replicas if replica.state is ReplicaState.FAILED]
     return min(failed, key=lambda replica: (replica.ended or 0, replica.role, replica.index), default=None)
+
+
+def _times(row: Job) -> dict[str, str]:
+    named = {"createTime": row.created, "startTime": row.started, "endTime": row.ended, "updateTime": row.updated}
+    return {name: spell_time(at) for name, at in named.items() if at is not None}
 
 
 def _message(row: Job, reason: Reason, replica: Replica | None) -> str:

@@ -15,7 +15,7 @@ from turnout.dialects.vertex.spelling import shown, snake
 from turnout.dialects.vertex.times import parse_time
 from turnout.dialects.vertex.translate import LABEL
 from turnout.dialects.vertex.wire import JobState
-from turnout.job import All, Any, Compare, Label, Not, Query
+from turnout.job import All, Any, Compare, Label, Not, Query, Reason, State
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", ":"]
 
@@ -124,11 +124,23 @@ def _pattern(text: str) -> tuple[str, Literal["contains", "like"]]:
 def _state(op: Operator, value: Value, at: int) -> Query:
     if op not in ("=", "!="):
         raise wrong(at, f"{_STATE} takes = and !=, not {op}")
-    wanted = _job_state(value)
-    held: Query = Any(
-        *(Compare("state", "=", ours.value) for ours, theirs in STATES.items() if theirs is wanted)
-    )
+    held = _shown_as(_job_state(value))
     return held if op == "=" else Not(held)
+
+
+def _shown_as(wanted: JobState) -> Query:
+    """What `answer.state` shows so."""
+    held: list[Query] = [
+        Compare("state", "=", ours.value) for ours, theirs in STATES.items() if theirs is wanted
+    ]
+    cancelled = Compare("reason", "=", Reason.STOPPED.value)
+    if wanted is JobState.JOB_STATE_CANCELLING:
+        return All(*held, cancelled)
+    if wanted in (JobState.JOB_STATE_PENDING, JobState.JOB_STATE_RUNNING):
+        begun = "=" if wanted is JobState.JOB_STATE_PENDING else "!="
+        ending = Compare("state", "=", State.STOPPING.value)
+        held.append(All(ending, Not(cancelled), Compare("started", begun, None)))
+    return Any(*held)
 
 
 def _job_state(value: Value) -> JobState:

@@ -34,12 +34,16 @@ class Value(NamedTuple):
 class Parser(Generic[T]):
     """Goes through a text once. What it makes of it is its subclass's affair."""
 
+    MOST = 500
+    """Conditions in one text."""
+
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST:
             raise Invalid(f"filter is longer than {LONGEST} characters.", field="filter")
         self._text = text
         self._at = 0
         self._depth = 0
+        self._conditions = 0
 
     def every(self, parts: list[T]) -> T:
         """All of them hold; none at all: always."""
@@ -89,8 +93,14 @@ class Parser(Generic[T]):
         negated = False
         while self._keyword("NOT") or self._take("-"):
             negated = not negated
-        query = self._group() if self._take("(") else self.restriction()
+        query = self._group() if self._take("(") else self._condition()
         return self.negated(query) if negated else query
+
+    def _condition(self) -> T:
+        self._conditions += 1
+        if self._conditions > self.MOST:
+            raise self._wrong(f"there are more than {self.MOST} conditions")
+        return self.restriction()
 
     def _group(self) -> T:
         start = self._at - 1

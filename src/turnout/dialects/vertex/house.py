@@ -11,8 +11,10 @@ from turnout.service import Caller, Jobs, JobView, Logs
 
 
 class Storage(Protocol):
-    def check(self, source: str, read_only: bool = False) -> str:
-        """Raises Invalid if no job could ever have it. What the user should know, if anything."""
+    def check(self, source: str, read_only: bool = False, project: str = "") -> str:
+        """What the user should know, if anything. Raises Invalid if no job could ever have it, Denied if the bucket is
+        not this project's.
+        """
         ...
 
 

@@ -33,7 +33,7 @@ _LARGEST_ID = (1 << 63) - 1
 
 async def create(house: House, call: Call) -> Response:
     place = Place.of(house.settings, call.caller.project, call.location)
-    new = _checked(house, translate.new_job(decode.custom_job(call.body), place))
+    new = _checked(house, call, translate.new_job(decode.custom_job(call.body), place))
     job = await house.jobs.create(call.caller, new)
     return reply.json(await _shown(house, call, JobView(job, (), new.document)))
 
@@ -79,7 +79,7 @@ async def cancel(house: House, call: Call) -> Response:
 async def delete(house: House, call: Call) -> Response:
     view = await find(house, call)
     if view.job.live:
-        state = answer.STATES[view.job.state].name
+        state = answer.state(view.job).name
         raise WrongState(
             f"The CustomJob {_name(view)} is in state {state}: it can be deleted once it has ended. Cancel it first."
         )
@@ -102,9 +102,10 @@ async def find(house: House, call: Call) -> JobView:
     return view
 
 
-def _checked(house: House, new: NewJob) -> NewJob:
+def _checked(house: House, call: Call, new: NewJob) -> NewJob:
     """With what is known now about the places that the job names."""
-    notes = [house.storage.check(mount.source, mount.read_only) for mount in new.spec.mounts]
+    project = call.caller.project
+    notes = [house.storage.check(mount.source, mount.read_only, project) for mount in new.spec.mounts]
     return msgspec.structs.replace(new, notes=(*new.notes, *(note for note in notes if note)))
 
 

@@ -110,6 +110,9 @@ def matches(found: Filter, entry: dict[str, Any], at: int) -> bool:
 
 
 class _Parser(Parser[Filter]):
+    MOST = 100
+    """Each may be tried on very many lines."""
+
     def every(self, parts: list[Filter]) -> Filter:
         return Every(tuple(parts))
 

@@ -19,6 +19,8 @@ TASKS = ("chief", "worker", "ps", "evaluator")
 WORKSPACE = "/workspace"
 DEFAULT_TIMEOUT = 7 * 86_400.0
 DEFAULT_MAX_WAIT = 86_400.0
+SPOT_RESTARTS = 6
+"""After so many preemptions resources count as insufficient."""
 SPOT_PRIORITY = 0
 """Below everyone who did not ask for a cheap place."""
 LABEL = "label:"
@@ -157,6 +159,7 @@ def _policy(scheduling: Scheduling, notes: dict[str, None]) -> Policy:
         retry_wait=None,
         priority=SPOT_PRIORITY if spot else 1,
         preemptible=spot,
+        preemptions=_put_back(scheduling) if spot else None,
     )
 
 
@@ -167,6 +170,10 @@ def _retries(scheduling: Scheduling) -> tuple[tuple[Retry, ...], Retry | None]:
     if scheduling.restart_job_on_worker_restart:
         return (_CRASHES, _TOGETHER), None
     return (_CRASHES, _PLATFORM), _IN_PLACE
+
+
+def _put_back(scheduling: Scheduling) -> int:
+    return 0 if scheduling.disable_retries else SPOT_RESTARTS
 
 
 def _max_wait(duration: int | None) -> float | None:

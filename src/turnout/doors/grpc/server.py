@@ -96,7 +96,8 @@ class _Handlers(grpc.GenericRpcHandler):
 def _authorization(context: Context) -> list[str]:
     """The only metadata that the service looks at."""
     pairs = context.invocation_metadata() or ()
-    return [str(value) for key, value in pairs if key == "authorization"]
+    # HTTP has no spaces around what a header says.
+    return [str(value).strip() for key, value in pairs if key == "authorization"]
 
 
 async def _unknown(name: str, _: bytes, context: Context) -> bytes:

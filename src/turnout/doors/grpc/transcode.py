@@ -11,6 +11,10 @@ from turnout.doors.grpc.methods import Method
 from turnout.errors import Invalid, TurnoutError
 
 
+LONGEST_TARGET = 60_000
+"""Characters. The service reads a line of 64 KiB at the most."""
+
+
 class Call(NamedTuple):
     verb: str
     target: str
@@ -32,7 +36,11 @@ def call(method: Method, request: bytes) -> Call:
     if method.body:
         content = fields if method.body == "*" else fields.get(method.body, {})
         return Call(method.verb, target, msgspec.json.encode(content))
-    return Call(method.verb, f"{target}?{urlencode(fields)}" if fields else target, b"")
+    target = f"{target}?{urlencode(fields)}" if fields else target
+    if len(target) > LONGEST_TARGET:
+        longest = max(fields, key=lambda field: len(str(fields[field])), default=method.field)
+        raise Invalid(f"{longest} is too long", field=longest)
+    return Call(method.verb, target, b"")
 
 
 def answer(method: Method, body: bytes) -> bytes:

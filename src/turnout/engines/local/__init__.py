@@ -48,7 +48,8 @@ _log = logging.getLogger(__name__)
 
 _PAUSE = 1.0
 _GONE = "gone_"
-_ATTEMPT = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
+_ATTEMPT = re.compile(r"[0-9]{1,19}\.[0-9]{1,9}")
+_LAST_JOB = (1 << 63) - 1
 
 
 class LocalEngine:
@@ -434,8 +435,8 @@ class LocalEngine:
         found: set[Attempt] = set()
         for name in os.listdir(self._paths.attempts):
             text = name.partition("_")[0]
-            if _ATTEMPT.fullmatch(text):
-                found.add(Attempt.parse(text))
+            if _ATTEMPT.fullmatch(text) and (attempt := Attempt.parse(text)).job <= _LAST_JOB:
+                found.add(attempt)
         return sorted(found)
 
 

@@ -3,8 +3,6 @@
 import contextlib
 from collections.abc import Container
 
-import psutil
-
 from turnout.job import Replica
 
 _ANY = ("0.0.0.0", "::")
@@ -23,6 +21,8 @@ def find(replica: Replica, wanted: int, taken: Container[int]) -> tuple[str, int
 
 
 def _listening(pid: int) -> list[tuple[str, int]]:
+    import psutil  # only for those who look
+
     found: list[tuple[str, int]] = []
     with contextlib.suppress(psutil.Error):
         first = psutil.Process(pid)
