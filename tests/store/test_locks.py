@@ -1,8 +1,12 @@
-"""Jobs that name a key: what they say can be read through the store, and in none of the files of the database."""
+"""Jobs that name a key: what they say can be read through the store, and in no row or file of the database."""
 
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -28,18 +32,55 @@ def ring(file: Path) -> KeyRing:
     return KeyRing({NAME: str(file)})
 
 
+class Place(NamedTuple):
+    """Where the store is kept, to be looked at from behind."""
+
+    url: str
+    file: Path
+    ring: KeyRing
+
+    def open(self) -> Store:
+        return Store.open(self.url, self.file, self.ring)
+
+    def run(self, sql: Any) -> list[tuple[Any, ...]]:
+        opened = psycopg.connect(self.url) if self.url else sqlite3.connect(self.file)
+        with closing(opened) as connection:
+            cursor = connection.execute(sql)
+            found = cursor.fetchall() if cursor.description else []
+            connection.commit()
+            return found
+
+    def shows(self, text: str) -> bool:
+        """Whether it can be read somewhere: in the files of SQLite, in the rows of PostgreSQL."""
+        if not self.url:
+            return any(text.encode() in path.read_bytes() for path in self.file.parent.glob("turnout.db*"))
+        tables = self.run("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
+        assert len(tables) > 5
+        rows = [row for (table,) in tables for row in self.run(f'SELECT * FROM "{table}"')]
+        return any(
+            text.encode() in (value if isinstance(value, bytes) else str(value).encode())
+            for row in rows
+            for value in row
+        )
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, ring: KeyRing) -> Place:
+    url = request.getfixturevalue("postgres").database() if request.param == "postgres" else ""
+    return Place(url, tmp_path / "turnout.db", ring)
+
+
 @pytest.fixture
-async def store(tmp_path: Path, ring: KeyRing) -> AsyncIterator[Store]:
-    store = Store.open("", tmp_path / "turnout.db", ring)
+async def store(place: Place) -> AsyncIterator[Store]:
+    store = place.open()
     yield store
     await store.close()
 
 
-async def test_all_that_it_says_is_sealed_and_comes_back(store: Store, ring: KeyRing, tmp_path: Path):
+async def test_all_that_it_says_is_sealed_and_comes_back(store: Store, ring: KeyRing, place: Place):
     one = await _lived(store, ring)
-    files = [path.read_bytes() for path in tmp_path.iterdir()]
-    assert len(files) > 2, "the database and its log"
-    assert not any(MARKER.encode() in data for data in files)
+    assert place.shows(one.name), "which is not sealed"
+    assert not place.shows(MARKER)
     assert (await store.documents([one.id]))[one.id] == _document()
     assert (await store.spec(one.id)).lead.env == {"MARKER": MARKER}
     assert [event.message for event in await store.events(one.id)] == [f"created {MARKER}", f"ended {MARKER}"]
@@ -51,28 +92,28 @@ async def test_all_that_it_says_is_sealed_and_comes_back(store: Store, ring: Key
     assert [each.message for each in await store.find(All(), Page(limit=5))] == [f"failed {MARKER}"]
 
 
-async def test_it_is_taken_up_again_by_another_service(store: Store, ring: KeyRing, tmp_path: Path):
+async def test_it_is_taken_up_again_by_another_service(store: Store, ring: KeyRing, place: Place):
     one = job("a")
     await store.commit(_creation(one, ring))
     await store.close()
-    again = Store.open("", tmp_path / "turnout.db", ring)
+    again = place.open()
     (live,) = await again.live()
     assert live.spec.lead.env == {"MARKER": MARKER}
     live.job.message = MARKER
     await again.commit(Batch(jobs=[live.job], events=[Event(one.id, 1, EventKind.NOTE, MARKER)]))
     assert (await again.events(one.id))[-1].message == MARKER
     await again.close()
-    assert not any(MARKER.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    assert not place.shows(MARKER)
 
 
-async def test_ordinary_jobs_beside_it_are_kept_as_they_are(store: Store, ring: KeyRing):
+async def test_ordinary_jobs_beside_it_are_kept_as_they_are(store: Store, ring: KeyRing, place: Place):
     one, other = job("a"), job("b")
     batch = _creation(one, ring)
     batch.created.append(new(other, b'{"plain": 1}'))
     await store.commit(batch)
-    row = await store._driver.each("SELECT document, spec FROM documents WHERE job = ?", [(other.id,)])
-    assert row[0][0][0] == b'{"plain": 1}'
-    assert row[0][0][1].startswith(b"{")
+    ((document, spec),) = place.run(f"SELECT document, spec FROM documents WHERE job = {other.id}")
+    assert document == b'{"plain": 1}'
+    assert spec.startswith(b"{")
 
 
 async def test_without_the_key_it_says_so_and_the_others_go_on(store: Store, ring: KeyRing, file: Path):
@@ -91,11 +132,11 @@ async def test_without_the_key_it_says_so_and_the_others_go_on(store: Store, rin
     assert [each.name for each in await store.find(All(), Page(limit=5))] == ["a", "other"]
 
 
-async def test_it_can_be_deleted_without_the_key(store: Store, ring: KeyRing, file: Path, tmp_path: Path):
+async def test_it_can_be_deleted_without_the_key(store: Store, ring: KeyRing, file: Path, place: Place):
     one = await _lived(store, ring)
     await store.close()
     file.unlink()
-    again = Store.open("", tmp_path / "turnout.db", ring)
+    again = place.open()
     found = await again.job(one.id)
     assert found is not None
     found.deleted = 10**18 + 5
@@ -105,11 +146,11 @@ async def test_it_can_be_deleted_without_the_key(store: Store, ring: KeyRing, fi
     assert found.deleted
     assert "key is gone" in (await again.events(one.id))[-1].message
     await again.close()
-    assert not any(MARKER.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    assert not place.shows(MARKER)
 
 
 async def test_a_live_job_whose_key_is_gone_can_be_seen_to_its_end(
-    store: Store, ring: KeyRing, file: Path, tmp_path: Path
+    store: Store, ring: KeyRing, file: Path, place: Place
 ):
     running, waiting = job("a"), job("b")
     running.state, running.attempt = State.RUNNING, 1
@@ -118,7 +159,7 @@ async def test_a_live_job_whose_key_is_gone_can_be_seen_to_its_end(
     await store.commit(_creation(waiting, ring))
     await store.close()
     file.unlink()
-    again = Store.open("", tmp_path / "turnout.db", ring)
+    again = place.open()
     first, second = await again.live()
     assert [(role.name, role.replicas, role.leads) for role in first.spec.roles] == [
         ("master", 1, True),
@@ -129,14 +170,12 @@ async def test_a_live_job_whose_key_is_gone_can_be_seen_to_its_end(
     await again.close()
 
 
-async def test_a_row_cannot_be_put_in_the_place_of_another(store: Store, ring: KeyRing):
+async def test_a_row_cannot_be_put_in_the_place_of_another(store: Store, ring: KeyRing, place: Place):
     one, other = job("a"), job("b")
     await store.commit(_creation(one, ring))
     await store.commit(_creation(other, ring))
     await store.commit(Batch(jobs=[replace(one, message="of a"), replace(other, message="of b")]))
-    writer = store._driver._writing  # pyright: ignore[reportAttributeAccessIssue]
-    writer.execute("UPDATE jobs SET message = (SELECT message FROM jobs WHERE id = ?)", (other.id,))
-    writer.commit()
+    place.run(f"UPDATE jobs SET message = (SELECT message FROM jobs WHERE id = {other.id})")
     found = await store.job(one.id)
     assert found is not None
     assert "was changed" in found.message

@@ -18,7 +18,7 @@ from turnout.job import All, Any, Compare, Job, Label, Not, Page, Query, Reason,
 from turnout.job.query import FIELDS
 from turnout.store import migrate, postgres, rows
 from turnout.store.statements import POSTGRES, SQLITE, Flavour, Statements
-from turnout.store.where import MOST_CONDITIONS, MOST_VALUES, Selection
+from turnout.store.where import DEEPEST, MOST_CONDITIONS, MOST_VALUES, Selection
 
 HOLDS: dict[str, Callable[[Anything, Anything], bool]] = {
     "<": operator.lt,
@@ -272,6 +272,25 @@ def test_a_filter_too_large_for_a_database_is_the_callers_fault():
         Selection(Any(*[Compare("id", "=", 1)] * (MOST_CONDITIONS + 1)), SQLITE)
     with pytest.raises(Invalid):
         Selection(Compare("id", "in", tuple(range(MOST_VALUES + 1))), SQLITE)
+    with pytest.raises(Invalid, match="deep"):
+        Selection(nested(DEEPEST + 1, All), SQLITE)
+
+
+def nested(depth: int, *kinds: type[All] | type[Any] | type[Not]) -> Query:
+    query: Query = Label("key", "!=", "no such value")
+    for level in range(depth):
+        kind = kinds[level % len(kinds)]
+        query = Not(query) if kind is Not else kind(Label("key", "!=", "none"), query)  # type: ignore[arg-type]
+    return query
+
+
+@pytest.mark.parametrize("kinds", [(All,), (Any,), (All, Any), (Not,), (Not, Any)])
+def test_the_deepest_filter_works(database: tuple[Flavour, Run], kinds: tuple[type, ...]):
+    flavour, run = database
+    query = nested(DEEPEST, *kinds)
+    expected = sum(holds(query, one) for one in JOBS)
+    assert run(*Selection(query, flavour).count()) == [(expected,)]
+    assert len(run(*Selection(query, flavour).page(Page(limit=1000, before_id=1 << 62)))) == expected
 
 
 def test_the_largest_filter_works(database: tuple[Flavour, Run]):

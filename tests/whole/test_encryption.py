@@ -1,6 +1,7 @@
 """A job that names a key: nothing of it can be read on disk, and everything through the service, as long as the key
 is there. Driven by Google's own clients."""
 
+import http.client
 import os
 import re
 import signal
@@ -24,7 +25,7 @@ from google.cloud import aiplatform_v1, storage
 from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Cloud
 from tests.running import KEY as ROOT
-from tests.running import Service, free_port, running
+from tests.running import Service, end_tree, free_port, keeper_pid, running
 
 KEY = "projects/p1/locations/us-central1/keyRings/ring/cryptoKeys/one"
 MARKER = "marker-4711"
@@ -164,6 +165,41 @@ def test_a_killed_service_goes_on_with_it(house: House):
     assert house.readable() == set()
 
 
+def test_nor_is_anything_readable_after_everything_was_killed(house: House):
+    """The service, the keeper and the program, as when the power fails: the next service clears away what they left."""
+    once = {"scheduling": {"disableRetries": True}, "baseOutputDirectory": OUTPUT}
+    job = house.start(f"{TRAIN}echo ready; sleep 1000", spec=once)
+    _until(lambda: "ready" in house.printed(job))
+    keeper = keeper_pid(house.service.data)
+    assert keeper
+    house.service.kill()
+    end_tree(keeper)
+    assert house.readable(), "it ran"
+    house.service.start()
+    assert house.cloud.wait(job["name"])["state"] == "JOB_STATE_FAILED"
+    assert house.printed(job)[-1] == "ready"
+    assert house.readable() == set()
+
+
+@pytest.mark.parametrize("place", ["control.decided", "control.committed", "control.acted", "engine.sent"])
+def test_killed_while_it_is_created(house: House, place: str):
+    """Nothing of it was there, or all of it is, and never so that it can be read."""
+    house.service.terminate()
+    house.service.start(TURNOUT_KILL_AT=place, wait=False)
+    with suppress(OSError, http.client.HTTPException):
+        house.service.wait_until_up()
+        house.run(f"echo {MARKER}", **_output())
+    house.service.wait_for_death()
+    assert house.readable() == set()
+    house.service.start()
+    jobs = house.cloud.send("GET", "customJobs").body.get("customJobs", [])
+    assert len(jobs) == (place != "control.decided")
+    for job in jobs:
+        assert house.cloud.wait(job["name"])["state"] == "JOB_STATE_SUCCEEDED"
+        assert house.printed(job) == [MARKER]
+    assert house.readable() == set()
+
+
 def test_others_find_what_it_wrote_opened(house: House):
     assert house.run(TRAIN, **_output())["state"] == "JOB_STATE_SUCCEEDED"
     for key in (KEY, ""):
@@ -201,7 +237,15 @@ def test_after_the_key_is_destroyed(house: House):
         client.get_custom_job(name=job["name"])
     listed = {one.name: one for one in client.list_custom_jobs(parent=house.cloud.parent)}
     assert listed[plain["name"]].display_name
-    assert KEY in listed[job["name"]].error.message
+    locked = listed[job["name"]]
+    assert KEY in locked.error.message
+    assert (locked.display_name, locked.state.name) == (job["displayName"], job["state"])
+    assert locked.create_time < locked.start_time <= locked.end_time
+    assert not locked.job_spec.worker_pool_specs
+    request = {"parent": house.cloud.parent, "filter": f'display_name="{job["displayName"]}"', "page_size": 1}
+    pages = list(client.list_custom_jobs(request | {"read_mask": "name,state"}).pages)
+    assert [one.name for page in pages for one in page.custom_jobs] == list(listed)
+    assert not any(one.error.message for page in pages for one in page.custom_jobs)
     told = house.cloud.entries(job)
     assert MARKER not in str(told)
     with pytest.raises(AssertionError, match="FAILED_PRECONDITION"):

@@ -184,6 +184,10 @@ class Control:
     def log(self, job: Job, attempt: int, replica: ReplicaName) -> ReplicaLog:
         return self._engine(job.cluster).log(Attempt(job.id, attempt), replica)
 
+    def written(self, job: Job, replica: ReplicaName, path: str, most: int) -> bytes:
+        """See Engine.written."""
+        return self._engine(job.cluster).written(job.current, replica, path, most)
+
     def follow(self, job: Job) -> AsyncIterator[None]:
         """Yields whenever a log of the job's current attempt may have grown."""
         return self._engine(job.cluster).follow(job.current)

@@ -75,6 +75,13 @@ class Engine(Protocol):
 
     def log(self, attempt: Attempt, replica: ReplicaName) -> ReplicaLog: ...
 
+    def written(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
+        """The beginning of a file in one of its scratch directories, until it is forgotten; empty: there is none.
+
+        Blocks on the disk at most.
+        """
+        ...
+
     def follow(self, attempt: Attempt) -> AsyncIterator[None]:
         """Yields whenever a log of the attempt may have grown."""
         ...

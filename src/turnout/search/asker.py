@@ -21,11 +21,12 @@ from turnout.errors import Invalid, Misconfigured, Unavailable
 from turnout.job import Measurement, Trial, TrialState
 from turnout.job.algorithms import LARGEST_SEED, check
 from turnout.job.search import Point, Search
-from turnout.search.messages import Answer, Ask, Draw, Judge, Measured, Open, Weigh
+from turnout.search.messages import Answer, Ask, Draw, Judge, Measured, Open, Scan, Weigh
 from turnout.search.seen import Seen
 
 PACKAGES = ("bayes_opt", "hyperopt", "optuna", "sklearn", "matplotlib")
 IDLE_SECONDS = 60.0
+SCAN_SECONDS = 20.0
 
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from turnout.search.child import main; main()"
 _SOURCES = Path(__file__).parents[2]
@@ -94,6 +95,19 @@ class Asker:
                 curves.setdefault(one.number, []).append(Measured(one.step, one.at, value))
         return (await self._request(Judge(number), curves)).stop
 
+    async def scan(self, lines: list[str]) -> list[tuple[int, dict[str, str]]]:
+        """Which lines have which metrics, by the expressions of the search, as they are spelt there.
+
+        Those are a user's, who may have written one that takes for ever: that is why they are not tried here.
+        """
+        try:
+            async with asyncio.timeout(SCAN_SECONDS):
+                return (await self._request(Scan(lines))).found
+        except TimeoutError:
+            raise Invalid(
+                f"the regular expressions of the metrics took more than {SCAN_SECONDS:g} seconds"
+            ) from None
+
     async def importance(self, trials: Iterable[Trial] = ()) -> list[tuple[str, float, float]]:
         """(name, mean, std) of each parameter that varies, the largest first; empty: there is too little to go by."""
         self._update(trials)
@@ -118,7 +132,7 @@ class Asker:
                 self._unsaid.add(trial.number)
 
     async def _request(
-        self, request: Ask | Judge | Weigh | Draw, curves: dict[int, list[Measured]] | None = None
+        self, request: Ask | Judge | Weigh | Draw | Scan, curves: dict[int, list[Measured]] | None = None
     ) -> Answer:
         if self._search is None:
             raise Invalid("the search must be opened first")

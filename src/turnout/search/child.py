@@ -10,7 +10,8 @@ from turnout.errors import Invalid
 from turnout.job.algorithms import budgets, told
 from turnout.job.search import Point, Search, skips
 from turnout.search.axes import Space
-from turnout.search.messages import Answer, Ask, Draw, Judge, Measured, Open, Request, Weigh
+from turnout.search.messages import Answer, Ask, Draw, Judge, Measured, Open, Request, Scan, Weigh
+from turnout.search.metrics import Patterns
 from turnout.search.seen import Seen, Suggester
 
 ATTEMPTS = 200
@@ -53,6 +54,7 @@ class Desk:
         self.space = Space(search.parameters)
         self.trials: dict[int, Seen] = {}
         self.curves: dict[int, list[Measured]] = {}
+        self.patterns = Patterns(search.metrics)
         self._seed = seed
         self._budgets = budgets(search)
         self._suggesters: dict[int, Suggester] = {}
@@ -125,7 +127,7 @@ class Still:
         return self._space.point({})
 
 
-def _answer(desk: Desk | None, request: Ask | Judge | Weigh | Draw) -> Answer:
+def _answer(desk: Desk | None, request: Ask | Judge | Weigh | Draw | Scan) -> Answer:
     if desk is None:
         raise Invalid("the search must be opened first")
     desk.learn(request.news)
@@ -138,6 +140,8 @@ def _answer(desk: Desk | None, request: Ask | Judge | Weigh | Draw) -> Answer:
             for whose, more in measured.items():
                 desk.curves.setdefault(whose, []).extend(more)
             return Answer(stop=should_stop(desk.search, number, desk.curves, desk.trials))
+        case Scan(lines=lines):
+            return Answer(found=desk.patterns.find(lines))
         case Weigh():
             from turnout.search.importance import importance
 

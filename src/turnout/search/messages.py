@@ -44,7 +44,14 @@ class Draw(msgspec.Struct, frozen=True, tag="draw"):
     news: list[Seen] = []
 
 
-Request = Open | Ask | Judge | Weigh | Draw
+class Scan(msgspec.Struct, frozen=True, tag="scan"):
+    """Look for the metrics in these lines."""
+
+    lines: list[str]
+    news: list[Seen] = []
+
+
+Request = Open | Ask | Judge | Weigh | Draw | Scan
 
 
 class Weight(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +65,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     stop: bool = False
     weights: list[Weight] = []
     picture: bytes = b""
+    found: list[tuple[int, dict[str, str]]] = []
+    """Which lines have which metrics, as they are spelt there."""
     wrong: str = ""
     """What was wrong with the request, in words for its user."""
     broken: str = ""

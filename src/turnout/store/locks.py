@@ -61,7 +61,8 @@ class Locks:
 
     def trial(self, job_id: int, told: bytes) -> bytes:
         """What is told of a trial, by the key of its search."""
-        return self._bytes(job_id, told, "trial") if self._keys else told
+        # Where the key is gone nothing is known of it that would have to be kept from anybody.
+        return self._bytes(job_id, told, "trial") if self._keys.get(job_id) else told
 
     def _job(self, job: Job) -> Job:
         return changed(job, message=self._text(job.id, job.message, "job")) if job.id in self._keys else job

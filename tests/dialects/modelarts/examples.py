@@ -133,8 +133,6 @@ WHOLE: dict[str, Any] = {
         "name": "mine",
         "code_dir": "obs://code/train/demo-code/",
         "boot_file": "/code/train/demo-code/boot.py",
-        "autosearch_config_path": "obs://code/search.yaml",
-        "autosearch_framework_path": "obs://code/framework/",
         "parameters": [_PARAMETER],
         "policies": {"auto_search": None},
         "inputs": [
@@ -291,6 +289,17 @@ SEARCH: dict[str, Any] = {
 }
 
 
+BY_FILE: dict[str, Any] = WHOLE | {
+    "metadata": WHOLE["metadata"] | {"name": "by-file"},
+    "algorithm": WHOLE["algorithm"]
+    | {
+        "autosearch_config_path": "obs://code/search.yaml",
+        "autosearch_framework_path": "obs://code/framework/",
+    },
+}
+"""What is searched is said in a file."""
+
+
 def algorithm(document: dict[str, Any] = ALGORITHM, id: str = ALGORITHM_ID) -> Asset:
     """As the store would have it."""
     decoded = decode.decode_algorithm(json.dumps(document).encode())
@@ -300,10 +309,13 @@ def algorithm(document: dict[str, Any] = ALGORITHM, id: str = ALGORITHM_ID) -> A
 
 
 def new_job(
-    document: dict[str, Any], asset: Asset | None = None, settings: config.Settings = SETTINGS
+    document: dict[str, Any],
+    asset: Asset | None = None,
+    settings: config.Settings = SETTINGS,
+    config: bytes | None = None,
 ) -> NewJob:
     place = translate.Place("p1", settings, "somebody")
-    return translate.new_job(decode.decode_job(json.dumps(document).encode()), place, asset)
+    return translate.new_job(decode.decode_job(json.dumps(document).encode()), place, asset, config=config)
 
 
 def row(new: NewJob, **fields: Any) -> Job:
@@ -343,7 +355,7 @@ def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def arguments(new: NewJob, role: int = 0) -> tuple[str, ...]:
-    """code, folder, boot file, command, working directory, packages, family, nodes; then the options."""
+    """code, folder, boot file, command, working directory, packages, family, nodes, autosearch, framework; options."""
     return new.spec.roles[role].program.command[4:]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.dialects.modelarts.examples import (
     ALGORITHM,
+    BY_FILE,
     ONE,
     POOLED,
     SEARCH,
@@ -27,12 +28,11 @@ from tests.dialects.modelarts.examples import (
 )
 from turnout import config
 from turnout.dialects.modelarts import answer, catalogue, decode, translate
-from turnout.errors import Invalid
 from turnout.job import Past, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
 
 TABLES = tomllib.loads((Path(__file__).parent / "fields.toml").read_text())
-DOCUMENTS = (ONE, TWO, WHOLE, POOLED, TASKS)
+DOCUMENTS = (ONE, TWO, WHOLE, BY_FILE, POOLED, TASKS)
 
 SERVERS_OWN = {"metadata.id", "metadata.create_time", "metadata.user_name"}
 """Said by the server, whatever a request has."""
@@ -69,7 +69,9 @@ def values(document: Any, path: str) -> Iterator[Any]:
 @pytest.mark.parametrize("path", places(TABLES["request"]))
 def test_a_field_of_a_request_is_taken_and_kept(path: str, subscribed: dict[str, Any]):
     if path.startswith(SEARCHING + "."):
-        assert list(values(SEARCH, path.removeprefix(SEARCHING + ".")))
+        assert list(values(shown(changed(WHOLE, SEARCHING, SEARCH)), path)) == list(
+            values(SEARCH, path.removeprefix(SEARCHING + "."))
+        )
         return
     if path in SUBSCRIPTION:
         assert list(values(subscribed, path))
@@ -86,7 +88,7 @@ def test_a_field_of_a_request_is_taken_and_kept(path: str, subscribed: dict[str,
 
 @pytest.mark.parametrize("path", places(TABLES["response"]))
 def test_a_field_of_the_answer_is_there(path: str, subscribed: dict[str, Any]):
-    searching = {"algorithm": {"policies": {"auto_search": SEARCH}}}
+    searching = shown(changed(WHOLE, SEARCHING, SEARCH))
     ascend = catalogue.flavors()["modelarts.kat1.xlarge"].listed()
     npu = {"tasks": [{"task_resource": ascend}], "spec": {"resource": {"flavor_detail": ascend}}}
     answers = [shown(document, algorithm() if document is ONE else None) for document in DOCUMENTS]
@@ -94,11 +96,7 @@ def test_a_field_of_the_answer_is_there(path: str, subscribed: dict[str, Any]):
     assert any(list(values(said, path)) for said in answers)
 
 
-def test_what_is_searched_is_checked_and_then_refused(subscribed: dict[str, Any]):
-    """The fields are typed, and kept where they are not a job's: in an algorithm."""
-    with pytest.raises(Invalid) as caught:
-        new_job(changed(WHOLE, SEARCHING, SEARCH))
-    assert caught.value.code == "ModelArts.2858"
+def test_what_an_algorithm_can_search_is_kept():
     declared = [{"name": "epochs", "value": "3", "constraint": {"type": "Integer"}}]
     document = changed(ALGORITHM, "job_config.parameters", declared)
     document["advanced_config"] = {"auto_search": SEARCH}

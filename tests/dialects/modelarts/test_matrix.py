@@ -65,7 +65,6 @@ ROWS: list[tuple[str, str, Any]] = [
     ("2855", "algorithm.engine.run_user", "999"),
     ("2857", "algorithm.local_code_dir", "/tmp"),
     ("2859", "algorithm.working_dir", "relative"),
-    ("2858", "algorithm.policies.auto_search", SEARCH),
     ("2842", "metadata.training_experiment_reference", {"id": "none"}),
     ("0102", "metadata.workspace_id", "none"),
 ]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.dialects.modelarts.examples import (
     ALGORITHM_ID,
+    BY_FILE,
     CPU,
     ONE,
     POOL,
@@ -356,7 +357,7 @@ MATRIX = [
         "2788",
         "metadata.annotations.fault-tolerance/job-retry-num",
     ),
-    (WHOLE, "algorithm.policies.auto_search", SEARCH, "2858", "algorithm.policies.auto_search"),
+    (BY_FILE, "algorithm.policies.auto_search", SEARCH, "2826", "algorithm.policies.auto_search"),
     (TASKS, "tasks.0.task_resource.node_count", None, "2788", "tasks[0].task_resource.node_count"),
     (TASKS, "tasks.1.role", "learner", "2788", "tasks[1].role"),
     (TASKS, "tasks", [], "2788", "tasks"),
@@ -389,6 +390,6 @@ def test_what_is_wrong_has_its_own_code(
         ("algo_configs.0.params.0.key", "luck", "2826"),
     ],
 )
-def test_a_search_is_checked_before_it_is_refused(path: str, value: Any, code: str):
+def test_a_search_that_cannot_be_done(path: str, value: Any, code: str):
     wrong = changed(SEARCH, path, value)
     assert code_of(changed(WHOLE, "algorithm.policies.auto_search", wrong))[0] == code

@@ -1,6 +1,7 @@
 """Who is let in, with the tokens that Google's own library makes."""
 
 import base64
+import hmac
 import json
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from urllib.parse import urlencode
 
 import google.auth
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from google.api_core.exceptions import Forbidden
-from google.auth import jwt
+from google.auth import crypt, jwt
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import RefreshError
 from google.auth.transport.requests import Request
@@ -22,6 +24,7 @@ from google.oauth2 import service_account
 from tests.dialects.vertex.driving import LOCATION, PROJECT, Cloud
 from tests.running import KEY, Service, python_path, running
 from turnout.access import Key, make_session_token, make_token
+from turnout.dialects.vertex.names import project_number
 
 SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 PARENT = f"projects/{PROJECT}/locations/{LOCATION}"
@@ -156,6 +159,9 @@ class TestServiceAccounts:
             ({"iat": time.time() + 1000, "exp": time.time() + 2000}, "a clock is off"),
             ({"aud": "https://evil.example/"}, "the JWT's aud must be"),
             ({"aud": ""}, "the JWT's aud must be"),
+            ({"aud": "https://[::1/"}, "the JWT's aud must be"),
+            ({"aud": "https://aiplatform.googleapis.com.evil.example/"}, "the JWT's aud must be"),
+            ({"aud": "http://aiplatform.googleapis.com/"}, "the JWT's aud must be"),
             ({"sub": "someone@else"}, "the JWT's sub must be its iss"),
             ({"iss": "AKIDnobody@p1.iam.gserviceaccount.com"}, "no such service account"),
             ({"iss": f"{KEY.id}@default.iam.gserviceaccount.com"}, "no such service account"),
@@ -167,6 +173,37 @@ class TestServiceAccounts:
         status, code, told = cloud.send("GET", "customJobs", headers=headers).error
         assert (status, code) == (403, "PERMISSION_DENIED")
         assert message in told
+
+    @pytest.mark.parametrize("algorithm", ["none", "HS256", "RS512", "rs256"])
+    def test_sign_in_one_way_only(self, cloud: Cloud, account: Path, algorithm: str):
+        """Above all not with the public half of the key as a secret that both know."""
+        private = json.loads(account.read_text())["private_key"].encode()
+        public = load_pem_private_key(private, None).public_key()
+        for secret in (
+            b"",
+            public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+            public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        ):
+            _, claims, _ = signed(account).split(".")
+            said = f"{spelt(json.dumps({'alg': algorithm, 'typ': 'JWT'}).encode())}.{claims}"
+            proof = hmac.digest(secret, said.encode(), "sha256") if secret else b""
+            headers = {"Authorization": f"Bearer {said}.{spelt(proof)}"}
+            told = cloud.send("GET", "customJobs", headers=headers).error
+            assert told == (403, "PERMISSION_DENIED", f"the JWT must be signed with RS256, not {algorithm}")
+
+    def test_name_their_own_key_or_none(self, cloud: Cloud, account: Path):
+        info = json.loads(account.read_text())
+        for kid, status in ((info["private_key_id"], 200), (None, 200), ("0" * 40, 403)):
+            signer = crypt.RSASigner.from_string(info["private_key"], kid)
+            token = jwt.encode(signer, claims_of(info)).decode()
+            headers = {"Authorization": f"Bearer {token}"}
+            assert cloud.send("GET", "customJobs", headers=headers).status == status
+
+    def test_may_call_their_project_by_its_number(self, cloud: Cloud, account: Path):
+        credentials = service_account.Credentials.from_service_account_file(account, scopes=SCOPES)
+        list_jobs(cloud, credentials, f"projects/{project_number(PROJECT)}/locations/{LOCATION}")
+        with pytest.raises(Forbidden):
+            list_jobs(cloud, credentials, f"projects/{project_number('p2')}/locations/{LOCATION}")
 
     def test_another_key_does_not_fit(self, service: Service, cloud: Cloud, account: Path, tmp_path: Path):
         file = tmp_path / "other.json"
@@ -209,17 +246,23 @@ def signed(account: Path, **claims: Any) -> str:
     """What the account signs to be let in, with some claims of it changed."""
     info = json.loads(account.read_text())
     credentials = service_account.Credentials.from_service_account_info(info)
-    now = int(time.time())
-    email = info["client_email"]
-    said = {
+    token = jwt.encode(credentials._signer, claims_of(info) | claims)
+    return token.decode() if isinstance(token, bytes) else token
+
+
+def claims_of(info: Any) -> dict[str, Any]:
+    now, email = int(time.time()), info["client_email"]
+    return {
         "iss": email,
         "sub": email,
         "iat": now,
         "exp": now + 3600,
         "aud": "https://aiplatform.googleapis.com/",
     }
-    token = jwt.encode(credentials._signer, said | claims)
-    return token.decode() if isinstance(token, bytes) else token
+
+
+def spelt(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def test_the_private_key_stays_with_its_user(service: Service, account: Path):

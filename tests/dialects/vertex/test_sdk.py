@@ -149,6 +149,75 @@ class TestLowLevel:
         assert client.list_locations({"name": "projects/low-level"}).locations
 
 
+EVERYTHING = {
+    "display_name": "everything",
+    "labels": {"team": "vision"},
+    "job_spec": {
+        "worker_pool_specs": [
+            {
+                "machine_spec": {
+                    "machine_type": "a2-highgpu-1g",
+                    "accelerator_type": "NVIDIA_TESLA_A100",
+                    "accelerator_count": 1,
+                    "reservation_affinity": {
+                        "reservation_affinity_type": "SPECIFIC_RESERVATION",
+                        "key": "compute.googleapis.com/reservation-name",
+                        "values": ["projects/p/zones/z/reservations/r"],
+                    },
+                },
+                "replica_count": 1,
+                "disk_spec": {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 200},
+                "container_spec": {
+                    "image_uri": "python:3.11",
+                    "command": ["sh", "-c"],
+                    "args": ["echo $AIP_MODEL_DIR $AIP_CHECKPOINT_DIR $AIP_TENSORBOARD_LOG_DIR $OUT"],
+                    "env": [{"name": "OUT", "value": "$(AIP_MODEL_DIR)x $$(OUT) $(NOTHING)"}],
+                },
+            },
+            {},
+        ],
+        "persistent_resource_id": "ap-beijing",
+        "scheduling": {
+            "timeout": "3600.5s",
+            "restart_job_on_worker_restart": True,
+            "strategy": "FLEX_START",
+            "disable_retries": True,
+            "max_wait_duration": "60s",
+        },
+        "service_account": "me@p1.iam.gserviceaccount.com",
+        "network": "projects/1/global/networks/n",
+        "reserved_ip_ranges": ["r"],
+        "psc_interface_config": {
+            "network_attachment": "projects/p/regions/r/networkAttachments/a",
+            "dns_peering_configs": [{"domain": "x.com.", "target_project": "p", "target_network": "n"}],
+        },
+        "base_output_directory": {"output_uri_prefix": "gs://every-field/run"},
+        "protected_artifact_location_id": "eu",
+        "tensorboard": "projects/p/locations/l/tensorboards/t",
+        "enable_web_access": True,
+        "enable_dashboard_access": True,
+        "experiment": "projects/p/locations/l/metadataStores/s/contexts/e",
+        "experiment_run": "projects/p/locations/l/metadataStores/s/contexts/e-r",
+        "models": ["projects/p/locations/l/models/m@1"],
+    },
+}
+
+
+def test_every_field_of_a_job_comes_back_and_the_job_runs(cloud: Cloud):
+    sent: Any = aiplatform_v1.CustomJob(EVERYTHING)
+    client: Any = cloud.client()
+    made = client.create_custom_job(parent=cloud.parent, custom_job=sent)
+    ended = cloud.wait(made.name)
+    assert ended["state"] == "JOB_STATE_SUCCEEDED", ended
+    got = client.get_custom_job(name=made.name)
+    assert (got.job_spec, got.labels) == (sent.job_spec, sent.labels)
+    (said,) = [
+        one["textPayload"] for one in cloud.entries(ended, ' textPayload:"gs://every-field"')["entries"]
+    ]
+    model, checkpoints, logs = (f"gs://every-field/run/{name}/" for name in ("model", "checkpoints", "logs"))
+    assert said == f"{model} {checkpoints} {logs} {model}x $(OUT) $(NOTHING)"
+
+
 class TestErrors:
     """As Google's client raises them."""
 

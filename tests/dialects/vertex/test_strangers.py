@@ -13,7 +13,7 @@ from google.api_core.exceptions import Forbidden, NotFound
 
 from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Cloud
-from tests.running import KEY, Service, running
+from tests.running import KEY, Service
 from turnout.access import Key, make_token
 from turnout.dialects.vertex.names import project_number
 
@@ -29,12 +29,6 @@ def native(service: Service, method: str, path: str, key: Key = KEY, body: Any =
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with running("[engines.local]\novercommit = 10\n") as one:
-        yield one.start()
-
-
-@pytest.fixture(scope="module")
 def mine(service: Service) -> Cloud:
     return Cloud(service, MINE)
 
@@ -43,6 +37,20 @@ def mine(service: Service) -> Cloud:
 def stranger(service: Service) -> Cloud:
     made = native(service, "POST", "/keys", body={"project": "theirs"})
     return Cloud(service, "theirs", Key(made["id"], made["secret"], "theirs"))
+
+
+def test_its_buckets_are_refused_at_once(stranger: Cloud, mine: Cloud):
+    """First in this file: the job of the others may fill the machine."""
+    output = {"baseOutputDirectory": {"outputUriPrefix": "gs://bucket-of-mine/run"}}
+    mine.wait(mine.shell("echo x > /gcs/bucket-of-mine/run/x", spec=output)["name"])
+    pools = (
+        jobs.container(command=["cat", "/gcs/bucket-of-mine/run/x"]),
+        jobs.package(packageUris=["gs://bucket-of-mine/run/x.tar.gz"]),
+    )
+    for document in (jobs.job(spec=output), *map(jobs.job, pools)):
+        status, code, message = stranger.send("POST", "customJobs", document).error
+        assert (status, code) == (403, "PERMISSION_DENIED")
+        assert "belongs to another project" in message
 
 
 @pytest.fixture(scope="module")
@@ -123,16 +131,3 @@ def test_page_tokens_and_operations_are_good_at_home_only(stranger: Cloud, mine:
     operation = mine.send("DELETE", f"/v1/{cancelled['name']}").body["name"]
     assert stranger.send("GET", f"/v1/{operation}").status == 403
     assert stranger.send("GET", f"operations/{operation.rpartition('/')[2]}").status == 404
-
-
-def test_its_buckets_are_refused_at_once(stranger: Cloud, mine: Cloud):
-    output = {"baseOutputDirectory": {"outputUriPrefix": "gs://bucket-of-mine/run"}}
-    mine.wait(mine.shell("echo x > /gcs/bucket-of-mine/run/x", spec=output)["name"])
-    pools = (
-        jobs.container(command=["cat", "/gcs/bucket-of-mine/run/x"]),
-        jobs.package(packageUris=["gs://bucket-of-mine/run/x.tar.gz"]),
-    )
-    for document in (jobs.job(spec=output), *map(jobs.job, pools)):
-        status, code, message = stranger.send("POST", "customJobs", document).error
-        assert (status, code) == (403, "PERMISSION_DENIED")
-        assert "belongs to another project" in message

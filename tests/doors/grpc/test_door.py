@@ -166,6 +166,29 @@ def test_only_the_token_is_handed_on(client: Any, rest: Stub):
 
 
 @pytest.mark.parametrize(
+    ("sent", "handed_on"),
+    [
+        ([("authorization", "  Bearer t0ken ")], "Bearer t0ken"),
+        ([("authorization", "")], ""),
+        ([("authorization-bin", b"\xff\x00"), ("x-bin", bytes(1000))], None),
+        ([("authorization", "Bearer " + "x" * 6000)], "Bearer " + "x" * 6000),
+        ([("host", "evil"), ("content-length", "7"), ("transfer-encoding", "chunked")], None),
+    ],
+)
+def test_odd_metadata_does_no_harm(client: Any, rest: Stub, sent: Any, handed_on: str | None):
+    client.get_custom_job(name=JOB, metadata=sent)
+    assert rest.last.headers.get("authorization") == handed_on
+    assert "transfer-encoding" not in rest.last.headers
+    assert rest.last.headers["host"].startswith("127.0.0.1")
+
+
+def test_a_filter_that_no_address_can_hold(client: Any, rest: Stub):
+    with pytest.raises(exceptions.InvalidArgument, match="filter is too long"):
+        client.list_custom_jobs({"parent": PLACE, "filter": "x" * 70_000})
+    assert rest.asked == []
+
+
+@pytest.mark.parametrize(
     ("http", "code", "kind"),
     [
         (400, "INVALID_ARGUMENT", exceptions.InvalidArgument),

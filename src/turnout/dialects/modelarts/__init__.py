@@ -3,5 +3,6 @@
 from turnout.dialects.modelarts.house import House
 from turnout.dialects.modelarts.looking import link_route
 from turnout.dialects.modelarts.routes import Endpoint, owns
+from turnout.dialects.modelarts.trials import trial_jobs
 
-__all__ = ["Endpoint", "House", "link_route", "owns"]
+__all__ = ["Endpoint", "House", "link_route", "owns", "trial_jobs"]

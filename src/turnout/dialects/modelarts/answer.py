@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from turnout.dialects.modelarts import auto_search
 from turnout.dialects.modelarts.phases import CREATING
 from turnout.dialects.modelarts.phases import phase as phase
-from turnout.job import Job, Past, Reason, Replica, ReplicaState, State, to_uuid
+from turnout.job import Job, Past, Reason, Replica, ReplicaState, State, Trial, to_uuid
 from turnout.service import JobView
 
 _MS = 1_000_000
@@ -51,14 +52,17 @@ def created(job: Job, document: bytes) -> dict[str, Any]:
     return _whole(job, kept, status)
 
 
-def job(view: JobView, past: Sequence[Past], now: int) -> dict[str, Any]:
+def job(view: JobView, past: Sequence[Past], now: int, trials: Sequence[Trial] = ()) -> dict[str, Any]:
     """The whole job object. `past`: the attempts before the current one; `now` in nanoseconds."""
     kept = _decode(view.document)
-    return _whole(view.job, kept, _status(view, past, now, kept))
+    return _whole(view.job, kept, _status(view, past, now, tasks(kept, trials)))
 
 
-def tasks(kept: dict[str, Any]) -> list[str]:
-    """The names of all members, by the document alone: `worker-0`, `worker-1`."""
+def tasks(kept: dict[str, Any], trials: Sequence[Trial] = ()) -> list[str]:
+    """The names of all members, by the document alone: `worker-0`, `worker-1`. A search has those of its trials."""
+    if auto_search.is_search(kept):
+        of_one = range(kept["spec"]["resource"]["node_count"])
+        return [f"{trial.id}-worker-{index}" for trial in trials for index in of_one]
     if kept.get("tasks"):
         counts = [(task["role"], task["task_resource"]["node_count"]) for task in kept["tasks"]]
     else:
@@ -78,9 +82,8 @@ def _whole(job: Job, kept: dict[str, Any], status: dict[str, Any]) -> dict[str, 
     return {"kind": kept["kind"], "metadata": metadata, "status": status, **rest}
 
 
-def _status(view: JobView, past: Sequence[Past], now: int, kept: dict[str, Any]) -> dict[str, Any]:
+def _status(view: JobView, past: Sequence[Past], now: int, names: list[str]) -> dict[str, Any]:
     spells = _spells(view, past)
-    names = tasks(kept)
     first, second = phase(view.job)
     status: dict[str, Any] = {
         "phase": first,

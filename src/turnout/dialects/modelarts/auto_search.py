@@ -21,6 +21,9 @@ TYPES = {str: "String", int: "Integer", float: "Float"}
 ALGORITHMS: dict[str, dict[str, Setting]] = {name: LIBRARIES[name] for name in NAMES}
 """Those that ModelArts knows by name, each with what it can be told."""
 
+MARKS = (b'"auto_search"', b'"autosearch_config_path"')
+"""What is kept of every search has one of these."""
+
 MAX_METRICS = 16
 MAX_PARAMETERS = 64
 MAX_ALGORITHMS = 16

@@ -4,7 +4,6 @@
 file, and then its `train()` if nothing has been told until then.
 """
 
-# ruff: noqa: ANN (older Pythons know no annotations)
 import json
 import os
 import sys
@@ -14,10 +13,10 @@ __all__ = ["config", "reporter"]
 
 config = json.loads(os.environ.get("TURNOUT_TRIAL", "{}"))
 
-_steps = []
+_steps: "list[int]" = []
 
 
-def reporter(step=None, **metrics):
+def reporter(step: "int | None" = None, **metrics: float) -> None:
     """Tell of metrics, which are numbers. Each report is one more step, unless it says which one it is."""
     _steps.append(len(_steps) + 1 if step is None else int(step))
     lines = []
@@ -31,12 +30,12 @@ def reporter(step=None, **metrics):
     sys.stdout.flush()
 
 
-def _run(path):
+def _run(path: str) -> None:
     program = types.ModuleType("__main__")
     program.__file__ = path
     sys.modules["autosearch"], sys.modules["__main__"] = sys.modules["__main__"], program
-    sys.path[0] = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120
-    with open(path, "rb") as file:  # noqa: PTH123
+    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    with open(path, "rb") as file:
         exec(compile(file.read(), path, "exec"), program.__dict__)
     train = getattr(program, "train", None)
     if not _steps and callable(train):

@@ -9,6 +9,7 @@ from turnout.dialects.modelarts import (
     offers,
     quotas,
     reports,
+    searching,
     tags,
     workspaces,
 )
@@ -24,5 +25,6 @@ ROUTES: Routes = [
     *quotas.ROUTES,
     *offers.ROUTES,
     *reports.ROUTES,
+    *searching.ROUTES,
     *iam.ROUTES,
 ]

@@ -38,6 +38,27 @@ async def look(house: House, caller: Caller, code_dir: str, boot_file: str, fiel
     return Code(sum(info.size for info in files), _tree(folder.rpartition("/")[2], names))
 
 
+async def read(house: House, caller: Caller, path: str, field: str, most: int) -> bytes:
+    """A small file in a bucket, up to a byte more than `most`. Raises Invalid if it cannot be had."""
+    url = places.source(path, field)
+    if url.startswith("file:"):
+        raise wrong(
+            faults.BAD_OBS_PATH, field, f": {shown(path)} must be in a bucket, such as obs://bucket/file."
+        )
+    try:
+        opened = await house.objects.read(url, caller.project, asked=f"bytes=0-{most}")
+        try:
+            return b"".join([part async for part in opened.body])
+        finally:
+            opened.close()
+    except NotFound:
+        raise wrong(faults.BAD_OBS_PATH, field, f": there is nothing at {shown(path)}.") from None
+    except Denied as error:
+        raise wrong(NO_PERMISSION, field, f": {error.message}.") from None
+    except TurnoutError as error:
+        raise wrong(UNREADABLE, field, f": {shown(path)} cannot be read: {error.message}.") from None
+
+
 async def _files(house: House, caller: Caller, url: str, said: str, field: str) -> list[Info]:
     """One more than is allowed at the most."""
     try:

@@ -33,6 +33,7 @@ BAD_ACTION = "ModelArts.2812"
 OVER_QUOTA = "ModelArts.2815"
 ALGORITHM_EXISTS = "ModelArts.2821"
 NO_SUCH_PATH = "ModelArts.2836"
+NO_LOG_PATH = "ModelArts.2822"
 EXPERIMENT_EXISTS = "ModelArts.2841"
 NO_SUCH_EXPERIMENT = "ModelArts.2842"
 UNSUPPORTED = "ModelArts.2858"
@@ -98,6 +99,7 @@ _SOLUTIONS: dict[str, str] = {
     OVER_QUOTA: "Ask for less, or for what the message says is there.",
     ALGORITHM_EXISTS: "Choose another name, or delete the algorithm that has it.",
     NO_SUCH_PATH: "Check the address against the API reference.",
+    NO_LOG_PATH: "Give the job a spec.log_export_path.obs_url.",
     EXPERIMENT_EXISTS: "Choose another name, or use the experiment that has it.",
     NO_SUCH_EXPERIMENT: "List the training experiments and use the id of one of them.",
     UNSUPPORTED: "Do without it here.",

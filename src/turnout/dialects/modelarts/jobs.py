@@ -14,9 +14,11 @@ from turnout.dialects.modelarts import (
     decode,
     experiments,
     find,
+    looking,
     quotas,
     reply,
     running,
+    search_yaml,
     translate,
     wire,
     wire_spec,
@@ -80,7 +82,10 @@ async def create(house: House, request: Request, caller: Caller) -> Response:
     workspace = document.metadata.workspace_id or DEFAULT_WORKSPACE
     await workspaces.enter(house, caller, workspace)
     experiment, is_new = await _experiment(house, caller, workspace, document)
-    new = translate.new_job(document, _place(house, caller), await _algorithm(house, caller, document))
+    asset, config = await _algorithm(house, caller, document), await _config(house, caller, document)
+    new = translate.new_job(document, _place(house, caller), asset, config=config)
+    if new.spec.search and house.searches is None:  # pyright: ignore
+        raise Unsupported("hyper-parameters are not searched here yet; leave it out.", code=UNSUPPORTED)
     new = await _checked(house, caller, new)
     await quotas.check(house, caller)
     await workspaces.check_quota(house, caller, workspace)
@@ -181,6 +186,12 @@ async def _algorithm(house: House, caller: Caller, document: wire.Job) -> Asset 
     return await algorithms.by_id(house, caller, asked) if asked else None
 
 
+async def _config(house: House, caller: Caller, document: wire.Job) -> bytes | None:
+    """What `autosearch_config_path` holds, if a search is described by one."""
+    path = document.algorithm.autosearch_config_path if document.algorithm and not document.tasks else None
+    return await code.read(house, caller, path, translate.CONFIG_PATH, search_yaml.LARGEST) if path else None
+
+
 async def _experiment(
     house: House, caller: Caller, workspace: str, document: wire.Job
 ) -> tuple[Asset | None, bool]:
@@ -251,7 +262,7 @@ def _change_spec(kept: dict[str, Any], asked: wire_spec.UpdateSpec) -> int | Non
 
 
 async def _shown(house: House, view: JobView) -> dict[str, Any]:
-    return answer.job(view, await house.jobs.past(view), house.clock())
+    return answer.job(view, await house.jobs.past(view), house.clock(), await looking.trials_of(house, view))
 
 
 def _fixed(field: str) -> Unsupported:

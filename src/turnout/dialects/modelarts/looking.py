@@ -10,6 +10,7 @@ from starlette.routing import Route
 from turnout.access.links import check_link, make_link
 from turnout.dialects.modelarts import (
     answer,
+    auto_search,
     errors,
     events,
     find,
@@ -25,8 +26,8 @@ from turnout.dialects.modelarts.body import number, read
 from turnout.dialects.modelarts.history import History
 from turnout.dialects.modelarts.house import House, Routes
 from turnout.dialects.modelarts.messages import language
-from turnout.errors import Invalid, TurnoutError
-from turnout.job import Past, Replica, ReplicaName, to_uuid
+from turnout.errors import Invalid, NotFound, TurnoutError
+from turnout.job import Past, Replica, ReplicaName, Trial, to_uuid
 from turnout.service import Caller, JobView
 
 _AI_PROJECT = "default-ai-project"
@@ -114,8 +115,8 @@ async def open_link(house: House, request: Request) -> Response:
     about = logs.about(project, job_id, task_id, kind)
     expires, signature = query.get("expires", ""), query.get("signature", "")
     check_link(house.keys.root, about, expires, signature, house.clock() / 1e9)
-    view = await find.by_uuid(house, Caller("link", project, root=True), job_id)
-    replica = tasks.find(await house.jobs.spec(view), task_id)
+    caller = Caller("link", project, root=True)
+    view, replica = await _member(house, caller, await find.by_uuid(house, caller, job_id), task_id)
     return StreamingResponse(
         house.logs.whole(view, replica),
         headers=logs.headers(job_id, task_id, kind),
@@ -157,6 +158,14 @@ ROUTES: Routes = [
 ]
 
 
+async def trials_of(house: House, view: JobView) -> list[Trial]:
+    """Of a search. Most jobs are none, which is seen without reading what is kept of them."""
+    document = view.document
+    if not any(mark in document for mark in auto_search.MARKS):
+        return []
+    return await house.searches.trials(view) if auto_search.is_search(msgspec.json.decode(document)) else []
+
+
 def link_route(house: House) -> Route:
     """Outside of the API: nothing but the link's signature says who asks."""
 
@@ -186,7 +195,7 @@ async def _searches(request: Request) -> search.Searches:
 
 
 async def _item(house: House, view: JobView, with_hosts: bool) -> dict[str, Any]:
-    item = answer.job(view, await _past(house, view), house.clock())
+    item = answer.job(view, await _past(house, view), house.clock(), await trials_of(house, view))
     if with_hosts:
         pooled = bool(item.get("spec", {}).get("resource", {}).get("pool_id"))
         item["status"]["task_ips"] = tasks.render([view.replicas], tasks.HOST_IP if pooled else "")
@@ -211,7 +220,25 @@ async def _attempts(house: House, view: JobView) -> list[tuple[Replica, ...]]:
 
 async def _task(house: House, request: Request, caller: Caller) -> tuple[JobView, ReplicaName]:
     view = await find.job(house, request, caller)
-    return view, tasks.find(await house.jobs.spec(view), request.path_params["task_id"])
+    return await _member(house, caller, view, request.path_params["task_id"])
+
+
+async def _member(house: House, caller: Caller, view: JobView, task_id: str) -> tuple[JobView, ReplicaName]:
+    """A task of a search is one of a trial's job: `ae544174-worker-0`, or `ae544174` for the first."""
+    spec = await house.jobs.spec(view)
+    if spec.search is None:
+        return view, tasks.find(spec, task_id)
+    trial_id, _, name = task_id.partition("-")
+    try:
+        trial = await house.searches.trial(view, trial_id)
+        view = await house.jobs.by_id(caller, trial.child)
+    except NotFound:
+        raise Invalid(
+            f"task_id {task_id!r} is not a task of this job; those of a search are <trial_id>-worker-0.",
+            field="task_id",
+            code=errors.INVALID,
+        ) from None
+    return view, tasks.find(spec, name or f"{spec.lead.name}-0")
 
 
 def _ready(house: House, view: JobView, replica: ReplicaName) -> bool:

@@ -8,8 +8,9 @@ from turnout.dialects.modelarts import body, reply
 from turnout.dialects.modelarts.errors import INVALID, OVER_QUOTA
 from turnout.dialects.modelarts.find import DIALECT
 from turnout.dialects.modelarts.house import House, Routes
+from turnout.dialects.modelarts.trials import SCOPE
 from turnout.errors import AlreadyExists, Invalid, NotFound, Unavailable
-from turnout.job import All, Asset, Compare, Label, Query
+from turnout.job import All, Asset, Compare, Label, Not, Query
 from turnout.service import Caller
 
 KIND = "training-quota"
@@ -78,7 +79,8 @@ async def _quota(house: House, caller: Caller, user: str) -> int:
 
 
 async def _used(house: House, caller: Caller, user: str) -> int:
-    query: Query = Compare("dialect", "=", DIALECT)
+    """Without trials: a search counts once."""
+    query: Query = All(Compare("dialect", "=", DIALECT), Not(Compare("scope", "like", f"{SCOPE}:*")))
     return await house.jobs.count(caller, All(query, Label("user_id", "=", user)) if user else query)
 
 

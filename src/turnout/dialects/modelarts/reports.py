@@ -60,7 +60,6 @@ def not_offered(what: str) -> Handler:
 
 
 _JOB = "/training-jobs/{training_job_id}"
-_NO_SEARCH = not_offered("Hyper-parameter search is not offered")
 _NO_TUNING = not_offered("Fine-tuning jobs and their artifacts are not offered")
 ROUTES: Routes = [
     ("POST", _JOB + "/tasks/{task_id}/reports/{report_type}", notify),
@@ -71,14 +70,6 @@ ROUTES: Routes = [
     ("POST", _JOB + "/ft-artifacts/publish", _NO_TUNING),
     ("GET", _JOB + "/ft-detail", _NO_TUNING),
     ("GET", _JOB + "/ft-metrics", _NO_TUNING),
-    ("GET", "/search-algorithms", _NO_SEARCH),
-    ("GET", _JOB + "/autosearch-trials", _NO_SEARCH),
-    ("GET", _JOB + "/autosearch-trials/{trial_id}", _NO_SEARCH),
-    ("GET", _JOB + "/autosearch-parameter-analysis", _NO_SEARCH),
-    ("GET", _JOB + "/autosearch-parameter-analysis/{parameter_name}", _NO_SEARCH),
-    ("POST", _JOB + "/autosearch-trial-earlystop/{trial_id}", _NO_SEARCH),
-    ("GET", "/training-jobs/autosearch/yaml-templates", _NO_SEARCH),
-    ("GET", "/training-jobs/autosearch/yaml-templates/{algorithm_type}/{algorithm_name}", _NO_SEARCH),
 ]
 
 

@@ -15,7 +15,7 @@ from threading import Thread
 from turnout import chaos
 from turnout.config import Settings
 from turnout.engines import Refused, Unreachable
-from turnout.engines.local import machine, nfs, page
+from turnout.engines.local import machine, nfs, page, scratch
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.link import Link, Said
 from turnout.engines.local.log import FileLog
@@ -287,6 +287,9 @@ class LocalEngine:
     def log(self, attempt: Attempt, replica: ReplicaName) -> FileLog:
         directory = self._paths.replica(attempt, replica)
         return SealedLog(directory, self._ring) if SealedLog.is_at(directory) else FileLog(directory)
+
+    def written(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
+        return scratch.read(self._paths.replica(attempt, replica), path, most)
 
     async def follow(self, attempt: Attempt) -> AsyncIterator[None]:
         event = asyncio.Event()

@@ -1,0 +1,253 @@
+"""One live search: asks for points, has them tried, tells how they did, until there is nothing more to try.
+
+All that it knows is in the store: it can be taken up at any time by another.
+"""
+
+import asyncio
+import itertools
+import logging
+from bisect import bisect_right
+from collections.abc import Coroutine
+from typing import Any
+
+from turnout.errors import Invalid, NotFound, TimedOut, TurnoutError, WrongState
+from turnout.job import Job, Measurement, Reason, Search, State, Trial, TrialState
+from turnout.job.algorithms import budgets
+from turnout.search.asker import Asker
+from turnout.search.hands import Hands
+from turnout.search.watch import Watch
+from turnout.store import Store, StoreError
+
+HOPELESS = 10
+"""Where no number of failed trials is too many: so many, and not one that succeeded, are."""
+_PAUSE = 1.0
+_OVER = (TrialState.SUCCEEDED, TrialState.INFEASIBLE)
+
+_log = logging.getLogger(__name__)
+
+
+class Running:
+    def __init__(self, job_id: int, store: Store, hands: Hands, asker: Asker) -> None:
+        self.asker = asker
+        self._job_id = job_id
+        self._store = store
+        self._hands = hands
+        self._news = asyncio.Event()
+        self._watches: dict[int, Watch] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Until it has ended."""
+        while True:
+            try:
+                await self._open()
+                await self._go()
+                return
+            except (TimedOut, StoreError) as error:
+                _log.warning("search %s: %s; it is taken up again", self._job_id, error.message)
+                await asyncio.sleep(_PAUSE)
+            except TurnoutError as error:
+                await self._give_up(error)
+            finally:
+                await self._close()
+
+    async def _open(self) -> None:
+        """As the store has it."""
+        search = (await self._store.spec(self._job_id)).search
+        if search is None:
+            raise Invalid("what it was to try is not known any more")
+        self._search: Search = search
+        self._ends = list(itertools.accumulate(budgets(search)))
+        self._exhausted = ""
+        found = await self._store.trials.of(self._job_id)
+        self._trials = {trial.number: trial for trial in found}
+        await self.asker.open(search, self._job_id, found)
+        for trial in found:
+            if trial.state not in _OVER:
+                self._watch(trial, resumed=True)
+        self._curves: list[Measurement] = []
+        if search.stopping:
+            self._curves = await self._store.trials.measurements(self._job_id)
+
+    async def _go(self) -> None:
+        with self._hands.watch(self._job_id) as self._news:
+            while True:
+                self._news.clear()
+                job = await self._store.job(self._job_id)
+                if job is None or not job.live:
+                    return
+                for task in self._tasks.values():
+                    if task.done() and (error := task.exception()):
+                        raise error
+                await self._advance(job, wanted=job.reason is None)
+                if job.reason is None and self._all_tried() and not self._watches:
+                    await self._finish()
+                await self._news.wait()
+
+    async def _advance(self, job: Job, *, wanted: bool) -> None:
+        """What is over is told and something new is begun in one commit."""
+        over = [watch for watch in self._watches.values() if watch.over]
+        for watch in over:
+            await self._take_in(watch)
+        best = self._best()
+        doing: list[Coroutine[Any, Any, None]] = [self._conclude(watch, best) for watch in over]
+        trouble = self._trouble() if wanted else ""
+        if wanted and not trouble:
+            doing += await self._begin_some(job, max(1, len(over)))
+        await _all(doing)
+        if trouble:
+            await self._hands.finish(self._job_id, State.FAILED, Reason.PROGRAM_FAILED, trouble)
+        elif wanted and self._search.stopping:
+            await self._judge()
+
+    async def _take_in(self, watch: Watch) -> None:
+        assert watch.over
+        trial = watch.over
+        self._trials[trial.number] = trial
+        del self._watches[trial.number]
+        value = trial.value if trial.state is TrialState.SUCCEEDED else None
+        await self.asker.tell(trial.number, value)
+
+    async def _conclude(self, watch: Watch, best: str) -> None:
+        assert watch.over
+        await self._hands.conclude(watch.over, watch.attempt, watch.fresh, best)
+
+    async def _begin_some(self, job: Job, most: int) -> list[Coroutine[Any, Any, None]]:
+        """Nobody is sent after one that still waits for a place: its point would be chosen too early."""
+        if any(watch.queued for watch in self._watches.values()):
+            return []
+        begun: list[Coroutine[Any, Any, None]] = []
+        first = len(self._trials)
+        free = min(most, self._search.parallel - len(self._watches))
+        for number in range(first, first + max(0, free)):
+            if self._all_tried(number):
+                break
+            try:
+                point = await self.asker.ask(number)
+            except Invalid as error:
+                self._exhausted = error.message
+                self._news.set()
+                break
+            algorithm = bisect_right(self._ends, number)
+            trial = Trial(
+                self._job_id, number, trial_id(self._job_id, number), algorithm, point, child=0, created=0
+            )
+            begun.append(self._begin(job, trial))
+        return begun
+
+    async def _begin(self, job: Job, trial: Trial) -> None:
+        try:
+            child = await self._hands.create(job, trial)
+        except (WrongState, NotFound):
+            return  # it was stopped meanwhile, which is told
+        self._trials[trial.number] = trial
+        self._watch(trial, resumed=False).queued = child.state is State.QUEUED
+        self._news.set()
+
+    def _watch(self, trial: Trial, *, resumed: bool) -> Watch:
+        watch = Watch(self._search, trial, self._store, self._hands, self.asker, lambda: self._news.set())
+        self._watches[trial.number] = watch
+        task = asyncio.create_task(watch.run(resumed), name=f"trial {trial.id}")
+        task.add_done_callback(lambda _: self._news.set())
+        self._tasks[trial.number] = task
+        for number in [n for n, task in self._tasks.items() if task.done() and n not in self._watches]:
+            del self._tasks[number]
+        return watch
+
+    async def _judge(self) -> None:
+        """End those that do badly, by what they have said so far."""
+        for number, watch in list(self._watches.items()):
+            known = sum(one.number == number for one in self._curves)
+            more = watch.curve[known:]
+            self._curves += more
+            if not more or watch.over or watch.trial.state is TrialState.STOPPING:
+                continue
+            if await self.asker.should_stop(number, self._curves):
+                try:
+                    await self._hands.stop_trial(watch.trial, "stopped early: others did better by then")
+                except WrongState:
+                    continue  # it is over
+
+    def _all_tried(self, number: int | None = None) -> bool:
+        number = len(self._trials) if number is None else number
+        return bool(self._exhausted) or number >= self._ends[-1]
+
+    def _trouble(self) -> str:
+        """Why it makes no sense to go on."""
+        failed = [one for one in self._trials.values() if one.state is TrialState.INFEASIBLE]
+        if not failed:
+            return ""
+        last = max(failed, key=lambda trial: trial.ended or 0)
+        told = f"the last was {last.id}: {last.message}"
+        if self._search.max_failed and len(failed) > self._search.max_failed:
+            return f"{len(failed)} trials failed, and {self._search.max_failed} may; {told}"
+        succeeded = any(one.state is TrialState.SUCCEEDED for one in self._trials.values())
+        if len(failed) >= HOPELESS and not self._search.max_failed and not succeeded:
+            return f"the first {len(failed)} trials failed; {told}"
+        return ""
+
+    async def _finish(self) -> None:
+        best = self._best()
+        more = f"; it ended before all trials were made: {self._exhausted}" if self._exhausted else ""
+        if best:
+            await self._hands.finish(self._job_id, State.SUCCEEDED, Reason.SUCCEEDED, best + more)
+            return
+        told = next((f": {one.message}" for one in reversed(self._trials.values()) if one.message), "")
+        message = f"none of {len(self._trials)} trials succeeded{told}{more}"
+        await self._hands.finish(self._job_id, State.FAILED, Reason.PROGRAM_FAILED, message)
+
+    def _best(self) -> str:
+        metric = self._search.metric
+        good = {
+            trial.number: trial.value
+            for trial in self._trials.values()
+            if trial.state is TrialState.SUCCEEDED and trial.value is not None
+        }
+        if not good:
+            return ""
+        number = (max if metric.goal == "max" else min)(good, key=lambda number: good[number])
+        trial = self._trials[number]
+        point = ", ".join(f"{name}={value}" for name, value in trial.parameters.items())
+        return f"best trial {trial.id} of {len(good)}: {metric.name}={trial.value:g} with {point}"
+
+    async def _give_up(self, error: TurnoutError) -> None:
+        """It cannot go on: no library, no key, a space that makes no sense. What still runs is ended."""
+        _log.warning("search %s: %s", self._job_id, error.message)
+        try:
+            await self._hands.finish(self._job_id, State.FAILED, Reason.REFUSED, error.message)
+            for trial in await self._store.trials.of(self._job_id):
+                if trial.state not in _OVER:
+                    await self._abandon(trial, error.message)
+        except NotFound:
+            return  # it has ended
+        except TurnoutError as trouble:
+            _log.warning("search %s: %s; it is taken up again", self._job_id, trouble.message)
+            await asyncio.sleep(_PAUSE)
+
+    async def _abandon(self, trial: Trial, why: str) -> None:
+        with self._hands.watch(trial.child) as changed:
+            while (job := await self._store.job(trial.child)) and job.live:
+                await changed.wait()
+                changed.clear()
+        trial.state, trial.message = TrialState.INFEASIBLE, why
+        trial.ended = job.ended if job else trial.created
+        await self._hands.conclude(trial, job.attempt if job else 0, (), "")
+
+    async def _close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks, self._watches = {}, {}
+        await self.asker.close()
+
+
+def trial_id(job_id: int, number: int) -> str:
+    """Eight hexadecimal digits, which no two trials of a search share."""
+    return f"{(job_id * 0x9E3779B1 + number * 0x85EBCA6B) % (1 << 32):08x}"
+
+
+async def _all(doing: list[Coroutine[Any, Any, None]]) -> None:
+    """Each of them; then the first error, if there was one."""
+    for result in await asyncio.gather(*doing, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

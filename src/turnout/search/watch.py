@@ -1,0 +1,197 @@
+"""One trial on its way: reads what it says as it says it, and finds out how it did when it has ended."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from turnout.errors import TurnoutError
+from turnout.job import Job, Measurement, Reason, Search, State, Trial, TrialState
+from turnout.search.asker import Asker
+from turnout.search.hands import Hands
+from turnout.search.metrics import HYPERTUNE, Gathered, Said, number, read_hypertune, read_line, shortened
+from turnout.store import Store
+
+QUICK_SECONDS = 0.05
+"""Who has ended by then is read once, at its end."""
+LOOK_SECONDS = 0.2
+"""Two looks at a log that grows are so far apart."""
+FILE_SECONDS = 10.0
+_KEEP_LINES = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class Watch:
+    def __init__(
+        self, search: Search, trial: Trial, store: Store, hands: Hands, asker: Asker, told: Callable[[], None]
+    ) -> None:
+        """`told` is called when the trial has its place, and when it is over."""
+        self.trial = trial
+        self.queued = True
+        """Its job has no place yet, as far as is known."""
+        self.over: Trial | None = None
+        """How it did, once that is known; nobody else knows it yet."""
+        self.attempt = 0
+        self.fresh: list[Measurement] = []
+        """What it measured and is not in the store."""
+        self.curve: list[Measurement] = []
+        """What it measured of the metric that decides, in the order in which it came."""
+        self._search, self._store, self._hands, self._asker, self._told = search, store, hands, asker, told
+        self._gathered = Gathered(search, trial.job, trial.number)
+        self._cursor = ""
+        self._read_since = 0
+        self._reports_by_file = False
+        self._grew = asyncio.Event()
+        self._follower: asyncio.Task[None] | None = None
+        self._followed = 0
+
+    async def run(self, resumed: bool) -> None:
+        """Until it is over. Raises StoreError. `resumed`: it was watched before, by a service that is gone."""
+        trial = self.trial
+        if resumed:
+            self.curve = await self._store.trials.measurements(trial.job, trial.number)
+            self._gathered = Gathered(self._search, trial.job, trial.number, self.curve)
+            self._cursor = (await self._store.trials.cursor(trial.job, trial.number)).decode()
+        try:
+            job = await self._until_ended()
+            await self._read_to_the_end(job)
+        finally:
+            if self._follower:
+                self._follower.cancel()
+        self.attempt = job.attempt
+        self.over = self._judged(job)
+        self._told()
+
+    async def _until_ended(self) -> Job:
+        with self._hands.watch(self.trial.child) as changed:
+            pause: float | None = None
+            while True:
+                changed.clear()
+                job = await self._store.job(self.trial.child)
+                assert job is not None, "a trial and its job are made together"
+                if not job.live:
+                    return job
+                if self.queued and job.state is not State.QUEUED:
+                    self.queued = False
+                    self._told()
+                if job.state is State.RUNNING and self._followed != job.attempt:
+                    if pause is not None:
+                        await self._follow(job)
+                    pause = (
+                        FILE_SECONDS if self._reports_by_file else None if self._follower else QUICK_SECONDS
+                    )
+                await _first(pause, changed, self._grew)
+                if self._follower and not changed.is_set():
+                    await self._look(job)
+                    # A program that prints all the time is read now and then; its end is not waited for.
+                    await _first(LOOK_SECONDS, changed)
+
+    async def _follow(self, job: Job) -> None:
+        if self._follower:
+            self._follower.cancel()
+        self._followed = job.attempt
+        self._reports_by_file = await self._hands.written(job, HYPERTUNE) is not None
+        self._follower = asyncio.create_task(self._watch_logs(job))
+
+    async def _watch_logs(self, job: Job) -> None:
+        async for _ in self._hands.grown(job):
+            self._grew.set()
+
+    async def _look(self, job: Job) -> None:
+        """Take in what is new, keep it, and see whether there is any point in going on."""
+        self._grew.clear()
+        try:
+            await self._read(job)
+        except TurnoutError as error:
+            _log.warning("trial %s of job %s: %s", self.trial.id, self.trial.job, error.message)
+            return
+        fresh = self._take()
+        if fresh or self._read_since > _KEEP_LINES:
+            self._read_since = 0
+            trial = self.trial
+            await self._store.trials.measured(trial.job, trial.number, fresh, self._cursor.encode())
+        if fresh and self._search.stopping:
+            self._told()
+
+    async def _read_to_the_end(self, job: Job) -> None:
+        try:
+            while not await self._read(job):
+                pass
+        except TurnoutError as error:
+            _log.warning("trial %s of job %s: %s", self.trial.id, self.trial.job, error.message)
+        self.fresh = self._take()
+
+    async def _read(self, job: Job) -> bool:
+        """Whether that was all."""
+        page = await self._hands.lines(job, self._cursor)
+        for said in await self._said(page.lines):
+            self._gathered.add(said)
+        self._cursor = page.cursor
+        self._read_since += len(page.lines)
+        if page.over:
+            for said in read_hypertune(await self._hands.written(job, HYPERTUNE) or b""):
+                self._gathered.add(said)
+        return page.over
+
+    async def _said(self, lines: list[tuple[int, str]]) -> list[Said]:
+        """By all its ways of saying it, in the order of the lines."""
+        found: list[tuple[int, Said]] = []
+        if lines and any(metric.regex for metric in self._search.metrics):
+            for place, texts in await self._asker.scan([shortened(line) for _, line in lines]):
+                values = {name: value for name, text in texts.items() if (value := number(text)) is not None}
+                if values:
+                    found.append((place, Said(lines[place][0], values)))
+        for place, (at, line) in enumerate(lines):
+            if said := read_line(at, line):
+                found.append((place, said))
+        return [said for _, said in sorted(found, key=lambda one: one[0])]
+
+    def _take(self) -> list[Measurement]:
+        fresh = self._gathered.take()
+        name = self._search.metric.name
+        known = {one.step for one in self.curve}
+        self.curve += [one for one in fresh if name in one.metrics and one.step not in known]
+        return fresh
+
+    def _judged(self, job: Job) -> Trial:
+        value, metrics = self._gathered.outcome()
+        name = self._search.metric.name
+        state, message = TrialState.SUCCEEDED, self.trial.message
+        fine = value is not None and math.isfinite(value)
+        if job.state is State.FAILED:
+            state, message = TrialState.INFEASIBLE, job.message or str(job.reason)
+        elif not fine and job.reason is Reason.STOPPED:
+            state, message = TrialState.INFEASIBLE, f"{job.message}, before it had a value of {name}"
+        elif not fine:
+            state = TrialState.INFEASIBLE
+            message = f"its last {name} is {value}" if value is not None else self._silence(name)
+        elif job.reason is Reason.STOPPED:
+            message = job.message
+        return msgspec.structs.replace(
+            self.trial,
+            state=state,
+            value=value if fine and state is TrialState.SUCCEEDED else None,
+            metrics=metrics,
+            ended=job.ended or job.updated,
+            message=message,
+        )
+
+    def _silence(self, name: str) -> str:
+        regex = self._search.metric.regex
+        how = f"no line of its log has a number for {regex!r}" if regex else "it reported none"
+        return f"it ended without a value of {name}: {how}"
+
+
+async def _first(timeout: float | None, *events: asyncio.Event) -> None:
+    """Wait until one of them is set, at most so long."""
+    if any(event.is_set() for event in events):
+        return
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
