@@ -272,7 +272,8 @@ def _running(command: list[str], directory: Path) -> Iterator[None]:
 def _free_ports(count: int) -> list[int]:
     """Each with its double at 10 000 more, where SeaweedFS listens for gRPC."""
     found: list[int] = []
-    for port in range(20000 + os.getpid() % 9000, 32000):
+    # Far apart for tests that run beside each other, whose process numbers are neighbours.
+    for port in range(20000 + os.getpid() * 101 % 9000, 32000):
         with socket.socket() as one, socket.socket() as double, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
             double.bind(("127.0.0.1", port + 10000))

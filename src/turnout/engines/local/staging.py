@@ -98,6 +98,8 @@ class Staging:
         self._watching: dict[Attempt, asyncio.Task[None]] = {}
         self._unsaved: set[Attempt] = set()
         """Their results could not be brought back: here is the only place where they are."""
+        self._have = _left_behind(paths)
+        """Attempts that have something here: most have not, and cost nothing when they are forgotten."""
 
     def wanted(self, launch: Launch) -> list[int]:
         """The numbers of the mounts that cannot be bound as they are. Raises TurnoutError."""
@@ -115,6 +117,7 @@ class Staging:
 
     async def fetch(self, launch: Launch, wanted: list[int]) -> dict[int, Bind]:
         """Raises TurnoutError."""
+        self._have.add(str(launch.attempt))
         mounts = launch.spec.mounts
         here = self._paths.copies(launch.attempt)
         near = {n for n in wanted if self._is_near(launch, mounts[n])}
@@ -181,6 +184,9 @@ class Staging:
         return f"; what it wrote is kept in {here} until the job is deleted" if plan.back else ""
 
     def forget(self, attempt: Attempt, keep: bool) -> None:
+        if str(attempt) not in self._have:
+            return
+        self._have.discard(str(attempt))
         self._unwatch(attempt)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(attempt))
@@ -367,6 +373,19 @@ class Staging:
             file.flush()
             os.fsync(file.fileno())
         fresh.rename(self._file(attempt))
+
+
+def _left_behind(paths: Paths) -> set[str]:
+    """Attempts of an earlier service. A file is named `<job>.<attempt>.…`, a directory `<job>.<attempt>`."""
+    found: set[str] = set()
+    for directory in (
+        paths.staging,
+        paths.copies(Attempt(0, 0)).parent,
+        paths.exported(Attempt(0, 0)).parent,
+    ):
+        with contextlib.suppress(FileNotFoundError):
+            found.update(".".join(name.split(".")[:2]) for name in os.listdir(directory))
+    return found
 
 
 def _logs(launch: Launch) -> _Logs | None:
