@@ -16,6 +16,9 @@ class Paths:
         self.staging = data / "staging"
         """Which attempts have something to bring back, and where to."""
 
+        self.search = data / "search"
+        """What the libraries of a search would else work out again."""
+
         # The job's user owns these.
         self.attempts = data / "attempts"
         self.buckets = data / "buckets"

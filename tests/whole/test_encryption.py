@@ -237,7 +237,7 @@ def test_after_the_key_is_destroyed(house: House):
         client.get_custom_job(name=job["name"])
     listed = {one.name: one for one in client.list_custom_jobs(parent=house.cloud.parent)}
     assert listed[plain["name"]].display_name
-    locked = listed[job["name"]]
+    locked: Any = listed[job["name"]]
     assert KEY in locked.error.message
     assert (locked.display_name, locked.state.name) == (job["displayName"], job["state"])
     assert locked.create_time < locked.start_time <= locked.end_time

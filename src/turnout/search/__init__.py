@@ -4,5 +4,7 @@ The libraries that know how live in a process of their own, and only as long as 
 """
 
 from turnout.search.asker import Asker, missing_packages
+from turnout.search.conductor import Conductor
+from turnout.search.hands import Hands
 
-__all__ = ["Asker", "missing_packages"]
+__all__ = ["Asker", "Conductor", "Hands", "missing_packages"]

@@ -67,6 +67,7 @@ class Asker:
         check(search)
         self._search, self._seed = search, seed % (LARGEST_SEED + 1)
         self._trials = {trial.number: _seen(trial) for trial in trials}
+        self._unsaid = set(self._trials)
 
     async def ask(self, number: int) -> Point:
         """The point of a trial; the same one again if it was asked for before."""

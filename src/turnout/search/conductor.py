@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 from turnout.errors import NotFound
-from turnout.job import Trial
+from turnout.job import Search
 from turnout.search.asker import Asker
 from turnout.search.hands import Hands
 from turnout.search.running import Running
@@ -50,16 +50,13 @@ class Conductor:
 
     async def importance(self, job_id: int) -> list[tuple[str, float, float]]:
         """(name, mean, std) of each parameter that varies, the largest first; empty: there is too little to go by."""
-        asker, trials = await self._asker(job_id)
-        return await asker.importance(trials)
+        return await (await self._asker(job_id)).importance()
 
     async def picture(self, job_id: int, name: str) -> bytes:
         """A PNG: the metric along this parameter; without a name, the importance of all."""
-        asker, trials = await self._asker(job_id)
-        await asker.open(await self._search(job_id), job_id, trials)
-        return await asker.picture(name)
+        return await (await self._asker(job_id)).picture(name)
 
-    async def _asker(self, job_id: int) -> tuple[Asker, list[Trial]]:
+    async def _asker(self, job_id: int) -> Asker:
         """One of its own, so that nobody who looks changes what is asked next."""
         search, trials = await self._search(job_id), await self._store.trials.of(job_id)
         asker = self._asked.pop(job_id, None) or Asker(cache=self._cache)
@@ -67,9 +64,9 @@ class Conductor:
         await asker.open(search, job_id, trials)
         if len(self._asked) > _MOST_ASKED:
             await self._asked.pop(next(iter(self._asked))).close()
-        return asker, trials
+        return asker
 
-    async def _search(self, job_id: int):
+    async def _search(self, job_id: int) -> Search:
         search = (await self._store.spec(job_id)).search
         if search is None:
             raise NotFound(f"job {job_id} is not a search")

@@ -3,18 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from turnout.job import Job, Measurement, Reason, State, Trial
-
-
-class Lines(NamedTuple):
-    lines: list[tuple[int, str]]
-    """When, and what."""
-    cursor: str
-    """Where the next ones begin."""
-    over: bool
-    """There is nothing more at the moment."""
 
 
 class Hands(Protocol):
@@ -30,8 +21,11 @@ class Hands(Protocol):
         """The trial and the job that tries it, in one commit. Raises WrongState if the search wants no more."""
         ...
 
-    async def lines(self, job: Job, cursor: str) -> Lines:
-        """What its replicas have printed, in all attempts, from the cursor on."""
+    async def lines(self, job: Job, cursor: str) -> tuple[list[tuple[int, str]], str, bool]:
+        """What its replicas have printed, when and what, in all attempts, from the cursor on.
+
+        Then where the next lines begin, and whether there are none at the moment.
+        """
         ...
 
     def grown(self, job: Job) -> AsyncIterator[None]:

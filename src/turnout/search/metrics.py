@@ -83,7 +83,7 @@ def number(text: str) -> float | None:
 
 
 class Gathered:
-    """The measurements of one trial. Who does not count steps begins the next with a metric that it has told already."""
+    """The measurements of one trial. Who does not count steps begins the next with a metric that it has told before."""
 
     def __init__(self, search: Search, job: int, number: int, known: Iterable[Measurement] = ()) -> None:
         self._search = search

@@ -40,16 +40,24 @@ class Running:
         """Until it has ended."""
         while True:
             try:
+                if not await self._live():
+                    return
                 await self._open()
                 await self._go()
-                return
             except (TimedOut, StoreError) as error:
                 _log.warning("search %s: %s; it is taken up again", self._job_id, error.message)
                 await asyncio.sleep(_PAUSE)
             except TurnoutError as error:
-                await self._give_up(error)
+                await self._give_up(error.message)
+            except Exception:  # noqa: BLE001 - a fault of ours must not leave a job that never ends
+                _log.exception("search %s went wrong", self._job_id)
+                await self._give_up("something went wrong inside the service; its log has the details")
             finally:
                 await self._close()
+
+    async def _live(self) -> bool:
+        job = await self._store.job(self._job_id)
+        return job is not None and job.live
 
     async def _open(self) -> None:
         """As the store has it."""
@@ -92,9 +100,15 @@ class Running:
         best = self._best()
         doing: list[Coroutine[Any, Any, None]] = [self._conclude(watch, best) for watch in over]
         trouble = self._trouble() if wanted else ""
+        broken: TurnoutError | None = None
         if wanted and not trouble:
-            doing += await self._begin_some(job, max(1, len(over)))
+            try:
+                doing += await self._begin_some(job, max(1, len(over)))
+            except TurnoutError as error:
+                broken = error
         await _all(doing)
+        if broken:
+            raise broken
         if trouble:
             await self._hands.finish(self._job_id, State.FAILED, Reason.PROGRAM_FAILED, trouble)
         elif wanted and self._search.stopping:
@@ -210,14 +224,14 @@ class Running:
         point = ", ".join(f"{name}={value}" for name, value in trial.parameters.items())
         return f"best trial {trial.id} of {len(good)}: {metric.name}={trial.value:g} with {point}"
 
-    async def _give_up(self, error: TurnoutError) -> None:
+    async def _give_up(self, why: str) -> None:
         """It cannot go on: no library, no key, a space that makes no sense. What still runs is ended."""
-        _log.warning("search %s: %s", self._job_id, error.message)
+        _log.warning("search %s: %s", self._job_id, why)
         try:
-            await self._hands.finish(self._job_id, State.FAILED, Reason.REFUSED, error.message)
+            await self._hands.finish(self._job_id, State.FAILED, Reason.REFUSED, why)
             for trial in await self._store.trials.of(self._job_id):
                 if trial.state not in _OVER:
-                    await self._abandon(trial, error.message)
+                    await self._abandon(trial, why)
         except NotFound:
             return  # it has ended
         except TurnoutError as trouble:

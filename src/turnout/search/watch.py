@@ -78,7 +78,7 @@ class Watch:
                     self.queued = False
                     self._told()
                 if job.state is State.RUNNING and self._followed != job.attempt:
-                    if pause is not None:
+                    if pause is not None or self._follower:
                         await self._follow(job)
                     pause = (
                         FILE_SECONDS if self._reports_by_file else None if self._follower else QUICK_SECONDS
@@ -126,15 +126,15 @@ class Watch:
 
     async def _read(self, job: Job) -> bool:
         """Whether that was all."""
-        page = await self._hands.lines(job, self._cursor)
-        for said in await self._said(page.lines):
+        lines, cursor, over = await self._hands.lines(job, self._cursor)
+        for said in await self._said(lines):
             self._gathered.add(said)
-        self._cursor = page.cursor
-        self._read_since += len(page.lines)
-        if page.over:
+        self._cursor = cursor
+        self._read_since += len(lines)
+        if over:
             for said in read_hypertune(await self._hands.written(job, HYPERTUNE) or b""):
                 self._gathered.add(said)
-        return page.over
+        return over
 
     async def _said(self, lines: list[tuple[int, str]]) -> list[Said]:
         """By all its ways of saying it, in the order of the lines."""

@@ -6,6 +6,8 @@ from turnout.service.assets import Assets
 from turnout.service.jobs import Caller, Jobs, JobView, Visitable
 from turnout.service.logs import Line, LogPage, Logs
 from turnout.service.merged import Numbered
+from turnout.service.searches import Searches
+from turnout.service.trial_jobs import TrialJobs
 from turnout.storage.anywhere import Objects
 from turnout.storage.objects import Info
 
@@ -21,7 +23,9 @@ __all__ = [
     "Logs",
     "Numbered",
     "Objects",
+    "Searches",
     "Size",
     "Terminal",
+    "TrialJobs",
     "Visitable",
 ]

@@ -28,6 +28,7 @@ from turnout.job import (
     Spec,
     State,
     Terminal,
+    Trial,
     from_uuid,
 )
 from turnout.job.resources import Share
@@ -80,8 +81,11 @@ class Jobs:
         """Those that have jobs."""
         return await self._store.projects()
 
-    async def create(self, caller: Caller, new: NewJob) -> Job:
-        """On disk when it returns. Raises NotFound or WrongState for a key that is unknown, or cannot be had."""
+    async def create(self, caller: Caller, new: NewJob, trial: Trial | None = None) -> Job:
+        """On disk when it returns. Raises NotFound or WrongState for a key that is unknown, or cannot be had.
+
+        `trial`: what it tries, for a search that is live.
+        """
         if new.cluster not in self._clusters:
             raise NotFound(f"no cluster {new.cluster}; there are {', '.join(sorted(self._clusters))}")
         if new.labels:
@@ -89,7 +93,8 @@ class Jobs:
         if new.spec.key:
             new = self._with_data_key(new)
         notes = new.notes + self._runtime_notes(new)
-        return await self._control.create(msgspec.structs.replace(new, project=caller.project, notes=notes))
+        new = msgspec.structs.replace(new, project=caller.project, notes=notes)
+        return await self._control.create(new, trial)
 
     async def by_handle(self, caller: Caller, scope: str, handle: str) -> JobView:
         job = await self._store.by_handle(caller.project, scope, handle)

@@ -155,7 +155,7 @@ class _Pace:
         self._sent += count
 
     def seen(self, total: int) -> None:
-        self._seen = min(total, self._sent)
+        self._seen = max(self._seen, min(total, self._sent))
         self._caught_up.set()
 
 

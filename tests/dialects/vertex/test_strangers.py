@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from google.api_core.exceptions import Forbidden, NotFound
+from google.cloud.aiplatform_v1 import CustomJob
 
 from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Cloud
@@ -56,7 +57,9 @@ def test_its_buckets_are_refused_at_once(stranger: Cloud, mine: Cloud):
 @pytest.fixture(scope="module")
 def job(mine: Cloud) -> Iterator[Any]:
     """One that runs, with a shell and a dashboard."""
-    made = mine.shell("echo a secret; sleep 1000", spec={"enableWebAccess": True, "enableDashboardAccess": True})
+    made = mine.shell(
+        "echo a secret; sleep 1000", spec={"enableWebAccess": True, "enableDashboardAccess": True}
+    )
     yield mine.wait(made["name"], "JOB_STATE_RUNNING")
     mine.send("POST", f"/v1/{made['name']}:cancel", {})
     mine.wait(made["name"])
@@ -77,7 +80,7 @@ def test_another_project_is_forbidden(stranger: Cloud, job: Any, project: str):
     with pytest.raises(Forbidden):
         client.list_custom_jobs(parent=parent)
     with pytest.raises(Forbidden):
-        client.create_custom_job(parent=parent, custom_job={"display_name": "x"})
+        client.create_custom_job(parent=parent, custom_job=CustomJob(display_name="x"))
 
 
 def test_its_jobs_are_not_found_under_ones_own(stranger: Cloud, job: Any):

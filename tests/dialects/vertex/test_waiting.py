@@ -59,7 +59,8 @@ def test_a_flexible_start_that_waits_too_long_fails_for_want_of_resources(cloud:
 
 
 def test_a_spot_job_makes_way_and_is_never_shown_as_cancelled(cloud: Cloud):
-    spot = create(cloud, "sh", "-c", "trap 'sleep 0.5; exit 0' TERM; sleep 1000 & wait", strategy=Scheduling.Strategy.SPOT)
+    slow_to_go = "trap 'sleep 0.5; exit 0' TERM; sleep 1000 & wait"
+    spot = create(cloud, "sh", "-c", slow_to_go, strategy=Scheduling.Strategy.SPOT)
     cloud.wait(spot.name, "JOB_STATE_RUNNING")
     usual = create(cloud, "sleep", "0.5")
     seen: list[str] = []
@@ -89,7 +90,6 @@ def test_what_crashes_is_tried_again_and_every_change_moves_the_update_time(clou
         if look != looks[-1]:
             looks.append(look)
     times = [look["updateTime"] for look in looks]
-    assert times == sorted(set(times), key=times.index)
     assert [key(at) for at in times] == sorted({key(at) for at in times})
     assert looks[-1]["error"]["code"] == 3
     assert not any("error" in look for look in looks[:-1])

@@ -8,23 +8,13 @@ from starlette.responses import Response
 
 from turnout.access import Keys
 from turnout.config import Settings
-from turnout.job import Measurement, Trial
-from turnout.service import Assets, Caller, Jobs, JobView, Logs, Objects
+from turnout.service import Assets, Caller, Jobs, Logs, Objects, Searches
 
 
 class Storage(Protocol):
     def check(self, source: str, read_only: bool = False, project: str = "") -> str:
         """Raises Invalid if no job could ever have it, Denied if the project may not. What its user should know."""
         ...
-
-
-class Searches(Protocol):
-    async def trials(self, view: JobView) -> list[Trial]: ...
-    async def trial(self, view: JobView, trial_id: str) -> Trial: ...
-    async def measurements(self, view: JobView, number: int) -> list[Measurement]: ...
-    async def stop_trial(self, caller: Caller, view: JobView, trial_id: str) -> Trial: ...
-    async def importance(self, view: JobView) -> list[tuple[str, float, float]]: ...
-    async def picture(self, view: JobView, name: str) -> bytes: ...
 
 
 class House(NamedTuple):
@@ -37,7 +27,7 @@ class House(NamedTuple):
     clock: Callable[[], int]
     """Nanoseconds since 1970."""
     objects: Objects
-    searches: "Searches" = None  # pyright: ignore
+    searches: Searches = None  # pyright: ignore[reportAssignmentType]
 
 
 Handler = Callable[[House, Request, Caller], Awaitable[Response]]

@@ -1,6 +1,7 @@
 """A search as the file at `autosearch_config_path` describes it, and templates of such files."""
 
 import itertools
+import re
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +27,8 @@ SCHEDULERS: dict[str, Stopping | None] = {
     "FIFOScheduler": None,
     "MedianStoppingRule": Stopping("median"),
 }
+
+_POWER = re.compile(r"[-+]?[0-9]{1,400}[eE][-+]?[0-9]{1,9}")
 
 Number = int | float
 
@@ -90,7 +93,8 @@ def of(content: bytes, field: str, notes: list[str]) -> Search:
 
 def _read(content: bytes, field: str) -> Document:
     try:
-        return msgspec.convert(_load(content), Document)
+        # To YAML 1e-5 is text: it wants 1.0e-5.
+        return msgspec.convert(_load(content), Document, strict=False)
     except msgspec.ValidationError as error:
         raise wrong(faults.BAD_SEARCH, field, f": {error}.") from None
     except (ValueError, RecursionError) as error:
@@ -141,7 +145,10 @@ def _parameters(document: Document, field: str) -> list[Parameter]:
 def _parameter(param: Param, kind: str, field: str) -> Parameter:
     match kind.removesuffix("_param"):
         case "discrete":
-            values = tuple(param.values or ())
+            values = tuple(
+                float(value) if isinstance(value, str) and _POWER.fullmatch(value) else value
+                for value in param.values or ()
+            )
             if len(values) > auto_search.MAX_VALUES:
                 told = f": {param.name} has {len(values)} values; {auto_search.MAX_VALUES} are possible."
                 raise wrong(faults.BAD_SEARCH, field, told)

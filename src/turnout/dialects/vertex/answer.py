@@ -72,11 +72,25 @@ def job(view: JobView, *, tail: str = "", web_access_uris: Mapping[str, str] | N
     return shown
 
 
-def locked(view: JobView) -> dict[str, Any]:
+def tuning_job(view: JobView) -> dict[str, Any]:
+    """The resource without its trials."""
+    row = view.job
+    kept: dict[str, Any] = msgspec.json.decode(view.document)
+    shown: dict[str, Any] = {"name": tuning_name(row)} | kept | {"state": state(row).name} | _times(row)
+    if row.state in (State.FAILED, State.STOPPED):
+        shown["error"] = error(view)
+    return shown
+
+
+def tuning_name(row: Job) -> str:
+    return f"projects/{row.project}/locations/{location_of(row)}/hyperparameterTuningJobs/{row.id}"
+
+
+def locked(view: JobView, name: str = "") -> dict[str, Any]:
     """What can still be told in a list of a job whose key is gone."""
     row = view.job
     return {
-        "name": str(JobName(row.project, location_of(row), row.id)),
+        "name": name or str(JobName(row.project, location_of(row), row.id)),
         "displayName": row.name,
         "state": state(row).name,
         **_times(row),
@@ -94,7 +108,8 @@ def state(row: Job) -> JobState:
 
 
 def location_of(row: Job) -> str:
-    return row.scope.partition(":")[2]
+    """Of any kind: `vertex:us-central1`, or for a trial of job 1 `trial:1:us-central1`."""
+    return row.scope.rpartition(":")[2]
 
 
 def error(view: JobView, tail: str = "") -> dict[str, Any]:
@@ -114,7 +129,12 @@ def decider(replicas: Sequence[Replica]) -> Replica | None:
 
 
 def _times(row: Job) -> dict[str, str]:
-    named = {"createTime": row.created, "startTime": row.started, "endTime": row.ended, "updateTime": row.updated}
+    named = {
+        "createTime": row.created,
+        "startTime": row.started,
+        "endTime": row.ended,
+        "updateTime": row.updated,
+    }
     return {name: spell_time(at) for name, at in named.items() if at is not None}
 
 

@@ -16,6 +16,7 @@ from turnout.dialects.vertex import schema, times
 from turnout.dialects.vertex.schema import Field, Schema
 from turnout.dialects.vertex.spelling import SHOWN, At, snake
 from turnout.dialects.vertex.wire import CustomJob, Message
+from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 from turnout.errors import Invalid
 
 M = TypeVar("M", bound=Message)
@@ -37,6 +38,10 @@ def custom_job(body: bytes) -> Decoded[CustomJob]:
     return decode(body, CustomJob, "custom_job")
 
 
+def tuning_job(body: bytes) -> Decoded[HyperparameterTuningJob]:
+    return decode(body, HyperparameterTuningJob, "hyperparameter_tuning_job")
+
+
 def decode(body: bytes, kind: type[M], root: str) -> Decoded[M]:
     """`root` is what the whole body is called in errors. An empty body is an empty message."""
     try:
@@ -44,7 +49,10 @@ def decode(body: bytes, kind: type[M], root: str) -> Decoded[M]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(f"{INVALID} It is not JSON: {error}.") from None
     reader = _Reader(root)
-    return Decoded(reader.message(value, schema.of(kind), ""), At(reader.names))
+    try:
+        return Decoded(reader.message(value, schema.of(kind), ""), At(reader.names))
+    except RecursionError:
+        raise Invalid(f"{INVALID} It is nested too deeply.") from None
 
 
 def encode(message: Message) -> dict[str, Any]:

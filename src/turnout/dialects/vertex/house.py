@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from turnout.access import Keys
 from turnout.config import Settings
-from turnout.service import Caller, Jobs, JobView, Logs
+from turnout.service import Caller, Jobs, JobView, Logs, Searches
 
 
 class Storage(Protocol):
@@ -37,6 +37,7 @@ class House(NamedTuple):
     clock: Callable[[], int]
     """Nanoseconds since 1970."""
     web_access: WebAccess = _no_links
+    searches: Searches = None  # pyright: ignore[reportAssignmentType]
 
 
 class Call(NamedTuple):

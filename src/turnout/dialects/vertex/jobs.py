@@ -21,11 +21,13 @@ from turnout.dialects.vertex.house import Call, House
 from turnout.dialects.vertex.mask import Mask
 from turnout.dialects.vertex.names import JobName
 from turnout.dialects.vertex.place import Place
+from turnout.dialects.vertex.trials import SCOPE
 from turnout.dialects.vertex.wire import CustomJob
 from turnout.errors import NotFound, WrongState
 from turnout.job import All, Compare, NewJob, Page, State
 from turnout.service import JobView
 
+KIND = "CustomJob"
 TAIL = 2000
 """Bytes of the log at the end of a failed job's error."""
 _LARGEST_ID = (1 << 63) - 1
@@ -33,7 +35,7 @@ _LARGEST_ID = (1 << 63) - 1
 
 async def create(house: House, call: Call) -> Response:
     place = Place.of(house.settings, call.caller.project, call.location)
-    new = _checked(house, call, translate.new_job(decode.custom_job(call.body), place))
+    new = checked(house, call, translate.new_job(decode.custom_job(call.body), place))
     job = await house.jobs.create(call.caller, new)
     return reply.json(await _shown(house, call, JobView(job, (), new.document)))
 
@@ -67,7 +69,38 @@ async def list_jobs(house: House, call: Call) -> Response:
 
 async def cancel(house: House, call: Call) -> Response:
     """Answered at once; a job that has ended stays as it is."""
+    return await cancelled(house, call, await find(house, call))
+
+
+async def delete(house: House, call: Call) -> Response:
     view = await find(house, call)
+    check_ended(view, KIND, _name(view))
+    await house.jobs.delete(call.caller, view.job.id)
+    return reply.json(operations.deleted(house, call))
+
+
+async def find(house: House, call: Call) -> JobView:
+    """The job that the address names, which may be a trial's. Raises NotFound."""
+    name = f"{call.parent}/customJobs/{call.resource[1][:100]}"
+    view = await by_id(house, call, KIND, name)
+    kind = view.job.scope.partition(":")[0]
+    if kind not in (translate.DIALECT, SCOPE) or answer.location_of(view.job) != call.location:
+        raise NotFound(f"The {KIND} {name} does not exist.")
+    return view
+
+
+async def by_id(house: House, call: Call, kind: str, name: str) -> JobView:
+    """The job whose number is in the address, of whatever kind. Raises NotFound."""
+    job_id = call.resource[1]
+    if not (job_id.isascii() and job_id.isdecimal() and len(job_id) <= 19) or int(job_id) > _LARGEST_ID:
+        raise NotFound(f"The {kind} {name} does not exist: the id of one is a number.")
+    try:
+        return await house.jobs.by_id(call.caller, int(job_id))
+    except NotFound:
+        raise NotFound(f"The {kind} {name} does not exist.") from None
+
+
+async def cancelled(house: House, call: Call, view: JobView) -> Response:
     if view.job.live:
         try:
             await house.jobs.stop(call.caller, view.job.id)
@@ -76,33 +109,16 @@ async def cancel(house: House, call: Call) -> Response:
     return reply.empty()
 
 
-async def delete(house: House, call: Call) -> Response:
-    view = await find(house, call)
+def check_ended(view: JobView, kind: str, name: str) -> None:
+    """Raises WrongState."""
     if view.job.live:
         state = answer.state(view.job).name
         raise WrongState(
-            f"The CustomJob {_name(view)} is in state {state}: it can be deleted once it has ended. Cancel it first."
+            f"The {kind} {name} is in state {state}: it can be deleted once it has ended. Cancel it first."
         )
-    await house.jobs.delete(call.caller, view.job.id)
-    return reply.json(operations.deleted(house, call))
 
 
-async def find(house: House, call: Call) -> JobView:
-    """The job that the address names. Raises NotFound."""
-    job_id = call.resource[1]
-    name = f"{call.parent}/customJobs/{job_id[:100]}"
-    if not (job_id.isascii() and job_id.isdecimal() and len(job_id) <= 19) or int(job_id) > _LARGEST_ID:
-        raise NotFound(f"The CustomJob {name} does not exist: the id of one is a number.")
-    try:
-        view = await house.jobs.by_id(call.caller, int(job_id))
-    except NotFound:
-        raise NotFound(f"The CustomJob {name} does not exist.") from None
-    if view.job.scope != translate.scope(call.location):
-        raise NotFound(f"The CustomJob {name} does not exist.")
-    return view
-
-
-def _checked(house: House, call: Call, new: NewJob) -> NewJob:
+def checked(house: House, call: Call, new: NewJob) -> NewJob:
     """With what is known now about the places that the job names."""
     project = call.caller.project
     notes = [house.storage.check(mount.source, mount.read_only, project) for mount in new.spec.mounts]

@@ -11,9 +11,18 @@ from typing import NamedTuple
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from turnout.dialects.vertex import address, auth, entries, jobs, locations, oauth, operations, reply
+from turnout.dialects.vertex import (
+    address,
+    auth,
+    entries,
+    jobs,
+    locations,
+    oauth,
+    operations,
+    reply,
+    tuning,
+)
 from turnout.dialects.vertex.address import Address
-from turnout.dialects.vertex.errors import UNIMPLEMENTED
 from turnout.dialects.vertex.house import Call, Handler, House
 from turnout.errors import Invalid, NotFound, TooLarge, TurnoutError
 
@@ -40,6 +49,15 @@ _JOB: _Routes = {
     ("GET", ""): _Route(jobs.get),
     ("DELETE", ""): _Route(jobs.delete),
     ("POST", "cancel"): _Route(jobs.cancel),
+}
+_TUNING_JOBS: _Routes = {
+    ("GET", ""): _Route(tuning.list_jobs, LIST_QUERY),
+    ("POST", ""): _Route(tuning.create),
+}
+_TUNING_JOB: _Routes = {
+    ("GET", ""): _Route(tuning.get),
+    ("DELETE", ""): _Route(tuning.delete),
+    ("POST", "cancel"): _Route(tuning.cancel),
 }
 _OPERATIONS: _Routes = {("GET", ""): _Route(operations.list_operations, OPERATIONS_QUERY)}
 _OPERATION: _Routes = {
@@ -133,10 +151,10 @@ def _routes(asked: Address) -> _Routes:
             return _JOBS
         case ("customJobs", _):
             return _JOB
-        case ("hyperparameterTuningJobs", *_):
-            raise TurnoutError(
-                "Hyperparameter tuning jobs are not served yet; custom jobs are.", code=UNIMPLEMENTED
-            )
+        case ("hyperparameterTuningJobs",):
+            return _TUNING_JOBS
+        case ("hyperparameterTuningJobs", _):
+            return _TUNING_JOB
         case _:
             return {}
 

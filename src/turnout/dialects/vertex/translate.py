@@ -1,15 +1,16 @@
-"""Custom jobs as jobs. Knows both worlds; `answer` is the way back."""
+"""Custom and hyperparameter tuning jobs as jobs. Knows both worlds; `answer` is the way back."""
 
 from collections.abc import Iterator
 
 import msgspec
 
-from turnout.dialects.vertex import decode, machine_rules, mounts, programs, validate, variables
+from turnout.dialects.vertex import decode, machine_rules, mounts, programs, study, validate, variables
 from turnout.dialects.vertex.decode import Decoded
 from turnout.dialects.vertex.place import Place
 from turnout.dialects.vertex.spelling import At, shown
 from turnout.dialects.vertex.times import SECOND
 from turnout.dialects.vertex.wire import CustomJob, CustomJobSpec, MachineSpec, Scheduling, WorkerPoolSpec
+from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 from turnout.errors import NotFound, Unavailable
 from turnout.job import NewJob, Policy, Reason, Retry, Role, Spec, WhenLeadSucceeds
 
@@ -44,25 +45,54 @@ def scope(location: str) -> str:
     return f"{DIALECT}:{location}"
 
 
+def tuning_scope(location: str) -> str:
+    return f"{DIALECT}-tuning:{location}"
+
+
 def new_job(decoded: Decoded[CustomJob], place: Place) -> NewJob:
     """Checks everything that the request and the settings tell; the mounts' sources are for `storage` to check."""
     validate.custom_job(decoded, place.location)
     job, at = decoded
     assert job.job_spec is not None
+    return _new(decoded, place, scope(place.location), job.job_spec, at / "jobSpec", {})
+
+
+def new_tuning_job(decoded: Decoded[HyperparameterTuningJob], place: Place) -> NewJob:
+    """A search. How long a trial may run, and how often it is tried again, is no business of the whole."""
+    job, at = decoded
+    validate.head(job, at, place.location)
     notes: dict[str, None] = {}
+    search = study.search(job, at, notes)
+    if job.trial_job_spec is None:
+        raise (at / "trialJobSpec").missing()
+    validate.job_spec(job.trial_job_spec, at / "trialJobSpec")
+    new = _new(decoded, place, tuning_scope(place.location), job.trial_job_spec, at / "trialJobSpec", notes)
+    spec = msgspec.structs.replace(new.spec, search=search, policy=Policy(priority=new.spec.policy.priority))
+    return msgspec.structs.replace(new, spec=spec)
+
+
+def _new(
+    decoded: Decoded[CustomJob] | Decoded[HyperparameterTuningJob],
+    place: Place,
+    scope: str,
+    asked: CustomJobSpec,
+    asked_at: At,
+    notes: dict[str, None],
+) -> NewJob:
+    job, at = decoded
     key = ""
     if job.encryption_spec:
         key = _key(job.encryption_spec.kms_key_name, place, at / "encryptionSpec" / "kmsKeyName")
         # What it finds in buckets is copied, as its results are sealed on their way there.
         place = place._replace(remote=lambda _: True)
-    spec = msgspec.structs.replace(job_spec(job.job_spec, place, at / "jobSpec", notes), key=key)
+    spec = msgspec.structs.replace(job_spec(asked, place, asked_at, notes), key=key)
     return NewJob(
         project=place.project,
         dialect=DIALECT,
-        scope=scope(place.location),
+        scope=scope,
         handle="",
         name=job.display_name,
-        cluster=_cluster(job.job_spec, place, at / "jobSpec"),
+        cluster=_cluster(asked, place, asked_at),
         spec=spec,
         document=msgspec.json.encode(decode.encode(job)),
         notes=tuple(notes),

@@ -20,6 +20,7 @@ from turnout.dialects.vertex.wire import (
     Scheduling,
     WorkerPoolSpec,
 )
+from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 
 MAX_NAME = 128
 MAX_LABELS = 64
@@ -56,11 +57,16 @@ _PATTERNS = {name: re.compile(re.sub(r"\{\w+\}", r"[^/\\s]+", form)) for name, f
 def custom_job(decoded: Decoded[CustomJob], location: str) -> None:
     """Raises Invalid for the first thing that is wrong."""
     job, at = decoded
-    _display_name(job.display_name, at / "displayName")
-    _labels(job.labels, at / "labels")
+    head(job, at, location)
     if job.job_spec is None:
         raise (at / "jobSpec").missing()
     job_spec(job.job_spec, at / "jobSpec")
+
+
+def head(job: CustomJob | HyperparameterTuningJob, at: At, location: str) -> None:
+    """What jobs of all kinds have."""
+    _display_name(job.display_name, at / "displayName")
+    _labels(job.labels, at / "labels")
     if job.encryption_spec:
         _kms_key(job.encryption_spec.kms_key_name, at / "encryptionSpec" / "kmsKeyName", location)
 

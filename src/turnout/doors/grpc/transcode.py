@@ -10,7 +10,6 @@ from google.protobuf.message import DecodeError
 from turnout.doors.grpc.methods import Method
 from turnout.errors import Invalid, TurnoutError
 
-
 LONGEST_TARGET = 60_000
 """Characters. The service reads a line of 64 KiB at the most."""
 
