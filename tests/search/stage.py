@@ -1,0 +1,110 @@
+"""A service without its doors that conducts searches with real processes: a trial is a shell script."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.engines.local.yard import Directories
+from turnout import config
+from turnout.control import Control
+from turnout.engines.local import LocalEngine
+from turnout.job import Job, NewJob, Policy, Program, Resources, Role, Search, Spec, Trial
+from turnout.job.search import Algorithm, Metric, Parameter
+from turnout.paths import Paths
+from turnout.search import Conductor
+from turnout.service import Caller, Jobs, JobView, Logs, Searches, TrialJobs
+from turnout.store import Store
+
+PATIENCE = 90
+ME = Caller("alice", "p")
+
+
+class Open(NamedTuple):
+    jobs: Jobs
+    searches: Searches
+    store: Store
+    control: Control
+
+    async def create(self, new: NewJob) -> Job:
+        return await self.jobs.create(ME, new)
+
+    async def until(self, job_id: int, holds: Callable[[Job], bool]) -> JobView:
+        view = await self.jobs.wait(ME, job_id, holds, PATIENCE)
+        assert holds(view.job), view.job
+        return view
+
+    async def ended(self, job_id: int) -> JobView:
+        return await self.until(job_id, lambda job: not job.live)
+
+    async def trials_until(self, view: JobView, holds: Callable[[list[Trial]], bool]) -> list[Trial]:
+        """Its trials, as soon as this holds for them."""
+        with self.jobs.watch(view.job.id) as changed:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    changed.clear()
+                    trials = await self.searches.trials(view)
+                    if holds(trials):
+                        return trials
+                    await changed.wait()
+
+
+class Stage:
+    """A directory that jobs can write to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.shared = root / "shared"
+        self.shared.mkdir(mode=0o777)
+        self.shared.chmod(0o777)
+
+    @asynccontextmanager
+    async def service(self, **local: object) -> AsyncIterator[Open]:
+        settings = config.load(flags={"engines": {"local": {"sandbox": "none", **local}}})
+        engine = LocalEngine(Paths(self.root / "data"), settings, Directories())
+        store = Store.open("", self.root / "turnout.db")
+        control = Control(store, {"local": engine}, {"here": "local"})
+        jobs = Jobs(store, control, ["here"])
+        conductor = Conductor(store, TrialJobs(jobs, Logs(jobs), control, {"tia": self.trial_job}))
+        control.conduct = conductor.take
+        await engine.open()
+        await control.start()
+        conductor.start()
+        try:
+            yield Open(jobs, Searches(store, control, conductor), store, control)
+        finally:
+            await conductor.close()
+            await control.close()
+            await engine.close()
+            await store.close()
+
+    def search(self, script: str, search: Search, name: str = "search", **policy: object) -> NewJob:
+        """The script is run for each trial: `$x` is what it tries, `$SHARED` a directory, `$TRIAL` its number."""
+        spec = Spec((self._role({}),), policy=Policy(**policy), search=search)  # type: ignore[arg-type]
+        return NewJob("p", "tia", "tia:here", name, name, "here", spec, script.encode())
+
+    def trial_job(self, parent: JobView, trial: Trial) -> NewJob:
+        env = {name: str(value) for name, value in trial.parameters.items()}
+        role = self._role(env | {"TRIAL": str(trial.number)}, parent.document.decode())
+        spec = Spec((role,), scratch=("/var/hypertune",), policy=Policy(grace=5))
+        return NewJob(
+            "p", "tia", f"trial:{parent.job.id}", trial.id, trial.id, "here", spec, b"{}",
+            labels={"trial_of": str(parent.job.id)},
+        )  # fmt: skip
+
+    def _role(self, env: Mapping[str, str], script: str = "exit 1") -> Role:
+        shared = {"SHARED": str(self.shared), "FILE": "/var/hypertune/output.metrics"}
+        program = Program(("sh", "-c", script))
+        return Role("master", program, resources=Resources(cpu=1), env=shared | dict(env), leads=True)
+
+
+def along_x(algorithm: str = "random", trials: int = 6, wide: int = 2, **fields: object) -> Search:
+    """x between 0 and 1, and the larger its score the better."""
+    return Search(
+        parameters=(Parameter("x", "float", 0, 1),),
+        metrics=(Metric("score", "max", regex=r"score: (\S+)"),),
+        algorithms=(Algorithm(algorithm, {"num_samples": trials}),),
+        parallel=wide,
+        **fields,  # type: ignore[arg-type]
+    )
