@@ -56,7 +56,10 @@ def _sdk(service: Service) -> Callable[[], int]:
     from google.cloud import aiplatform
     from google.oauth2.credentials import Credentials
 
-    logging.getLogger("google.cloud.aiplatform").setLevel(logging.WARNING)
+    # Each of its modules has a logger with a level of its own.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("google.cloud.aiplatform"):
+            logging.getLogger(name).setLevel(logging.WARNING)
     aiplatform.init(
         api_endpoint=f"http://127.0.0.1:{service.port}",
         api_transport="rest",
