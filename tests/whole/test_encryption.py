@@ -26,6 +26,7 @@ from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Cloud
 from tests.running import KEY as ROOT
 from tests.running import Service, end_tree, free_port, keeper_pid, running
+from tests.store import servers
 
 KEY = "projects/p1/locations/us-central1/keyRings/ring/cryptoKeys/one"
 MARKER = "marker-4711"
@@ -62,14 +63,7 @@ class House(NamedTuple):
 
     def readable(self) -> set[str]:
         """The files of the data directory that have the marker in them."""
-        found: set[str] = set()
-        for directory, _, names in os.walk(self.service.data):
-            for path in (Path(directory, name) for name in names):
-                # The keeper moves empty directories about.
-                with suppress(FileNotFoundError):
-                    if stat.S_ISREG(path.lstat().st_mode) and MARKER.encode() in path.read_bytes():
-                        found.add(str(path.relative_to(self.service.data)))
-        return found
+        return readable(self.service.data)
 
     def s3(self) -> Any:
         port = re.search(r"port = (\d+)", self.service.config.read_text())
@@ -96,6 +90,17 @@ class House(NamedTuple):
         )
         client._http.headers["Authorization"] = f"Bearer {self.cloud.token()}"
         return client.bucket("results")
+
+
+def readable(place: Path) -> set[str]:
+    found: set[str] = set()
+    for directory, _, names in os.walk(place):
+        for path in (Path(directory, name) for name in names):
+            # The keeper moves empty directories about.
+            with suppress(FileNotFoundError):
+                if stat.S_ISREG(path.lstat().st_mode) and MARKER.encode() in path.read_bytes():
+                    found.add(str(path.relative_to(place)))
+    return found
 
 
 @pytest.fixture(params=["bubblewrap", "none"])
@@ -133,6 +138,23 @@ def test_nothing_readable_is_left(house: House):
     assert house.native("gs://results/run/model/weights") == WEIGHTS
     assert house.native("gs://results/run/model/weights", Range="bytes=5-9") == WEIGHTS[5:10]
     assert house.readable() == set()
+
+
+@pytest.mark.parametrize("name", [KEY, ""])
+def test_nor_in_the_files_of_postgresql(tmp_path: Path, name: str):
+    """Neither in its tables nor in the log that it writes ahead; of a job without a key it is there."""
+    key = tmp_path / "key"
+    key.write_text(os.urandom(32).hex())
+    with servers.running() as postgres:
+        url = postgres.database()
+        with running(f'[store]\nurl = "{url}"\n[keyring]\n"{KEY}" = {{ file = "{key}" }}\n') as service:
+            house = House(service.start(), Cloud(service, project="default"), key)
+            job = house.run(f"{TRAIN}exit 3", name, **_output())
+            assert job["state"] == "JOB_STATE_FAILED"
+            assert MARKER in job["error"]["message"]
+            assert house.printed(job) == [f"{MARKER} printed"] * 2
+            assert bool(readable(Path(url.partition("host=")[2]))) == (not name)
+            assert bool(house.readable()) == (not name)
 
 
 def test_logs_and_workspace_without_a_sandbox_too(house: House):

@@ -212,12 +212,14 @@ class Asker:
 
     async def _end(self) -> str:
         """Says how the child ended, if there was one."""
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return "it never ran"
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        # Who is called off here may close again: it is not forgotten before it is gone.
         code = await process.wait()
+        self._process = None
         assert process.stdin
         process.stdin.close()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"

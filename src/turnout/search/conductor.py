@@ -41,11 +41,11 @@ class Conductor:
 
     async def close(self) -> None:
         """Trials go on running; the next service takes them up."""
-        tasks = [task for _, task in self._running.values()]
-        for task in tasks:
+        running = list(self._running.values())
+        for _, task in running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for asker in self._asked.values():
+        await asyncio.gather(*(task for _, task in running), return_exceptions=True)
+        for asker in (*(one.asker for one, _ in running), *self._asked.values()):
             await asker.close()
 
     async def importance(self, job_id: int) -> list[tuple[str, float, float]]:

@@ -72,11 +72,6 @@ def test_pools(cloud: Cloud):
         ("show_ft_metrics", {}),
         ("list_ft_artifacts", {}),
         ("publish_ft_artifacts", {"body": {}}),
-        ("show_auto_search_trials", {}),
-        ("show_auto_search_per_trial", {"trial_id": "1"}),
-        ("show_auto_search_trial_early_stop", {"trial_id": "1"}),
-        ("show_auto_search_params_analysis", {}),
-        ("show_auto_search_param_analysis_result_path", {"parameter_name": "lr"}),
     ],
 )
 def test_what_is_not_offered(cloud: Cloud, method: str, fields: dict[str, Any]):
@@ -85,19 +80,6 @@ def test_what_is_not_offered(cloud: Cloud, method: str, fields: dict[str, Any]):
         cloud(method, training_job_id=job_id, **fields)
     with refused("ModelArts.2775"):
         cloud(method, training_job_id="none", **fields)
-
-
-@pytest.mark.parametrize(
-    ("method", "fields"),
-    [
-        ("show_search_algorithms", {}),
-        ("show_auto_search_yaml_templates_info", {}),
-        ("show_auto_search_yaml_template_content", {"algorithm_type": "hpo", "algorithm_name": "TPE"}),
-    ],
-)
-def test_what_there_is_to_search_with(cloud: Cloud, method: str, fields: dict[str, str]):
-    with refused("ModelArts.2858"):
-        cloud(method, **fields)
 
 
 def test_images_cannot_be_saved(cloud: Cloud):

@@ -265,10 +265,6 @@ def test_too_many_accelerators(cloud: Cloud):
     assert answer.error[:2] == (429, "RESOURCE_EXHAUSTED")
 
 
-def test_hyperparameter_tuning_is_not_there_yet(cloud: Cloud):
-    assert cloud.send("POST", "hyperparameterTuningJobs", {}).error[:2] == (501, "UNIMPLEMENTED")
-
-
 def test_locations(cloud: Cloud):
     listed = cloud.send("GET", f"/v1/projects/{PROJECT}/locations").body["locations"]
     assert {"us-central1", "europe-west4"} <= {one["locationId"] for one in listed}

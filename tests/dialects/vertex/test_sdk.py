@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions
-from google.api_core.exceptions import BadRequest, Forbidden, MethodNotImplemented, NotFound, TooManyRequests
+from google.api_core.exceptions import BadRequest, Forbidden, NotFound, TooManyRequests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import aiplatform, aiplatform_v1, aiplatform_v1beta1, storage
 from google.oauth2.credentials import Credentials
@@ -259,7 +259,7 @@ class TestErrors:
             client.get_custom_job(name=f"{cloud.parent}/customJobs/1")
         with pytest.raises(Forbidden):
             cloud.client(AnonymousCredentials()).get_custom_job(name=f"{cloud.parent}/customJobs/1")
-        with pytest.raises(MethodNotImplemented):
+        with pytest.raises(NotFound, match="does not exist"):
             client.get_hyperparameter_tuning_job(name=f"{cloud.parent}/hyperparameterTuningJobs/1")
         with pytest.raises(exceptions.BadRequest, match="filter, at character 1"):
             client.list_custom_jobs({"parent": cloud.parent, "filter": "="})

@@ -183,7 +183,8 @@ def _record(start: int, end: int | None, reason: Reason | None, message: str, re
     record: dict[str, Any] = {"start_at": start // _SECOND, "start_type": FIRST_START}
     if end is None:
         return record
-    told = "job completed" if reason is Reason.SUCCEEDED else message or str(reason or "")
+    # A search that has succeeded says what was best.
+    told = message or ("job completed" if reason is Reason.SUCCEEDED else str(reason or ""))
     record |= {"end_at": end // _SECOND, "end_reason": told}
     return record | ({"end_related_task": replica} if replica else {})
 
