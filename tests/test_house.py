@@ -57,6 +57,10 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
+GIVEN = "dialects.modelarts.autosearch"
+"""It runs in the programs of jobs, and nowhere else."""
+
+
 def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
     names = {dotted(path): path for path in MODULES}
     inside = (name for name in names if not within or f"{name}.".startswith(f"{within}."))
@@ -131,7 +135,12 @@ def test_the_job_model_is_pure(path: Path):
     assert not tops(imports(path)) & IMPURE
 
 
-@modules(without=("config",))
+@modules(within=GIVEN)
+def test_what_programs_are_given_needs_the_standard_library_only(path: Path):
+    assert tops(imports(path)) <= sys.stdlib_module_names
+
+
+@modules(without=("config", GIVEN))
 def test_only_config_reads_the_environment(path: Path):
     assert not list(environment_reads(path))
 

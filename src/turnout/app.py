@@ -37,7 +37,8 @@ from turnout.engines.local.account import Account, job_user
 from turnout.engines.local.interpreters import ask, host_python
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
-from turnout.service import Assets, Jobs, Logs, Objects
+from turnout.search import Conductor
+from turnout.service import Assets, Jobs, Logs, Objects, Searches, TrialJobs
 from turnout.storage import Backing, Remote, Storage
 from turnout.storage.remote import check as check_backing
 from turnout.store import Store
@@ -114,9 +115,17 @@ async def house(
     visits = Visits(jobs, gate, dashboards)
     front = tia.endpoint(jobs, logs, keys, settings, storage, time.monotonic(), settings.no_auth, page)
     objects = Objects(storage)
-    rooms = modelarts.House(jobs, logs, Assets(store), keys, settings, storage, time.time_ns, objects)
+    trial_jobs = {"modelarts": modelarts.trial_jobs(settings), "vertex": vertex.trial_jobs(settings)}
+    conductor = Conductor(store, TrialJobs(jobs, logs, control, trial_jobs), paths.search)
+    control.conduct = conductor.take
+    searches = Searches(store, control, conductor)
+    rooms = modelarts.House(
+        jobs, logs, Assets(store), keys, settings, storage, time.time_ns, objects, searches
+    )
     huawei = modelarts.Endpoint(rooms)
-    google = vertex.Endpoint(vertex.House(jobs, logs, keys, settings, storage, time.time_ns, visits.uris))
+    google = vertex.Endpoint(
+        vertex.House(jobs, logs, keys, settings, storage, time.time_ns, visits.uris, searches)
+    )
     rest = Starlette(
         routes=[
             *native.routes(jobs, logs, objects, keys, settings, visits.uris),
@@ -144,12 +153,14 @@ async def house(
     for engine in engines.values():
         await engine.open()
     await control.start()
+    conductor.start()
     sweeping = asyncio.create_task(keep_swept(store, engines, settings.limits.log_days), name="sweep")
     try:
         yield LocalPeersOnly(whole) if settings.no_auth else whole, control.hub.close
     finally:
         sweeping.cancel()
         await dashboards.close()
+        await conductor.close()
         await control.close()
         for engine in engines.values():
             await engine.close()

@@ -17,7 +17,7 @@ from turnout.search import Conductor
 from turnout.service import Caller, Jobs, JobView, Logs, Searches, TrialJobs
 from turnout.store import Store
 
-PATIENCE = 20
+PATIENCE = 60
 ME = Caller("alice", "p")
 
 

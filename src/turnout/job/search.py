@@ -68,7 +68,7 @@ class Search(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: as many as the algorithms say."""
     parallel: int = 4
     max_failed: int = 0
-    """More failed trials than this fail the search; 0: it goes on while any trial succeeds."""
+    """So many failed trials fail the search; 0: it goes on while any trial succeeds."""
     skip: tuple[dict[str, str], ...] = ()
     """Points that are left out: those which have all the values of one of these."""
     stopping: Stopping | None = None

@@ -119,6 +119,8 @@ class Running:
         trial = watch.over
         self._trials[trial.number] = trial
         del self._watches[trial.number]
+        if self._search.stopping:
+            self._learn(watch)
         value = trial.value if trial.state is TrialState.SUCCEEDED else None
         await self.asker.tell(trial.number, value)
 
@@ -171,9 +173,7 @@ class Running:
     async def _judge(self) -> None:
         """End those that do badly, by what they have said so far."""
         for number, watch in list(self._watches.items()):
-            known = sum(one.number == number for one in self._curves)
-            more = watch.curve[known:]
-            self._curves += more
+            more = self._learn(watch)
             if not more or watch.over or watch.trial.state is TrialState.STOPPING:
                 continue
             if await self.asker.should_stop(number, self._curves):
@@ -181,6 +181,12 @@ class Running:
                     await self._hands.stop_trial(watch.trial, "stopped early: others did better by then")
                 except WrongState:
                     continue  # it is over
+
+    def _learn(self, watch: Watch) -> bool:
+        """Whether it has said something since the last time."""
+        known = sum(one.number == watch.trial.number for one in self._curves)
+        self._curves += watch.curve[known:]
+        return len(watch.curve) > known
 
     def _all_tried(self, number: int | None = None) -> bool:
         number = len(self._trials) if number is None else number
@@ -193,8 +199,8 @@ class Running:
             return ""
         last = max(failed, key=lambda trial: trial.ended or 0)
         told = f"the last was {last.id}: {last.message}"
-        if self._search.max_failed and len(failed) > self._search.max_failed:
-            return f"{len(failed)} trials failed, and {self._search.max_failed} may; {told}"
+        if self._search.max_failed and len(failed) >= self._search.max_failed:
+            return f"{len(failed)} trials failed, which is as many as may; {told}"
         succeeded = any(one.state is TrialState.SUCCEEDED for one in self._trials.values())
         if len(failed) >= HOPELESS and not self._search.max_failed and not succeeded:
             return f"the first {len(failed)} trials failed; {told}"

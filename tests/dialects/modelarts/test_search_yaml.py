@@ -86,6 +86,7 @@ search_algorithm: {type: tpe_search, reward_attr: acc}
         ("search_space", "space", "2826", "search_space"),
         ("search_space: [", "search_space: " + "[" * 2000, "2826", ""),
         ("lr", "\x00", "2826", "cannot be read"),
+        ("lr", "../lr", "2826", "letters, digits"),
         ("lr", "x" * search_yaml.LARGEST, "2826", "bytes"),
     ],
 )  # fmt: skip

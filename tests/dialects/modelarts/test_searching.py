@@ -1,5 +1,6 @@
 """Hyper-parameter search through Huawei's own client: jobs that try points, their trials, and what mattered."""
 
+import json
 import time
 from typing import Any
 
@@ -121,6 +122,8 @@ def test_a_search_from_its_start_to_what_mattered(cloud: Cloud, service: Service
     drawn = cloud("show_auto_search_param_analysis_result_path", training_job_id=job_id, parameter_name="x")
     assert drawn.file_path == "obs://search-logs/whole/hyperparameter-analysis/fanova/x.png"
     assert picture(service, drawn.file_path).startswith(b"\x89PNG")
+    assert cloud.events(job_id)
+    assert cloud("list_training_job_stages", training_job_id=job_id).total_count
     jobs = cloud("list_training_jobs", body={"filters": []}).items
     assert not [job for job in jobs if job.metadata.name.startswith("search-whole-")]
 
@@ -159,6 +162,18 @@ def test_a_search_is_stopped_with_its_trials(cloud: Cloud):
     cloud("delete_training_job", training_job_id=job_id)
     with refused("ModelArts.2775"):
         cloud("show_auto_search_trials", training_job_id=job_id)
+
+
+def test_details_posted_back_make_the_same_search(cloud: Cloud, service: Service):
+    first = cloud.create("search-copied", "echo acc=1", **searching("copied", asked=search(1)))
+    finished(cloud, first.metadata.id)
+    address = "/v2/default/training-jobs"
+    details = send(service, "GET", f"{address}/{first.metadata.id}").json()
+    details["metadata"]["name"] = "search-copy"
+    copied = send(service, "POST", address, json.dumps(details)).json()
+    assert copied["algorithm"] == details["algorithm"]
+    assert finished(cloud, copied["metadata"]["id"]).status.phase == "Completed"
+    assert len(trials(cloud, copied["metadata"]["id"])) == 1
 
 
 BOOT = """

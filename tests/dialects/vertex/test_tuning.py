@@ -4,10 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from google.cloud import aiplatform_v1
 
 from tests.dialects.vertex import jobs
 from turnout.config import Settings
-from turnout.dialects.vertex import answer, decode, numbers, translate, trials
+from turnout.dialects.vertex import answer, decode, numbers, schema, translate, trials
+from turnout.dialects.vertex.wire import Message
 from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 from turnout.errors import Invalid, TurnoutError, Unsupported
 from turnout.job import Job, Measurement, NewJob, Search, State, Trial, TrialState
@@ -211,3 +213,52 @@ def test_enums_as_numbers_reach_into_trials():
     spelt = numbers.of(shown, HyperparameterTuningJob)
     assert (spelt["state"], spelt["trials"][0]["state"]) == (3, 1)
     assert spelt["studySpec"]["parameters"][0]["scaleType"] == 2
+
+
+KINDS = {1: "double", 3: "int64", 5: "int32", 8: "bool", 9: "string", 14: "enum"}
+WELL_KNOWN = {
+    "Duration": "duration",
+    "Timestamp": "timestamp",
+    "Any": "any",
+    "Value": "any",
+    "BoolValue": "bool",
+    "Int32Value": "int32",
+}
+
+
+def described(message: Any, found: dict[str, set[tuple[str, str, bool, str]]]) -> None:
+    """Google's own messages: (name, kind, whether repeated, oneof) of each field."""
+    name = message.full_name.partition(".v1.")[2] or message.full_name
+    if name in found:
+        return
+    fields = found[name] = set[tuple[str, str, bool, str]]()
+    for field in message.fields:
+        inner: Any = field.message_type
+        is_map = bool(inner and inner.GetOptions().map_entry)
+        value: Any = inner.fields_by_name["value"] if is_map else field
+        kind = KINDS.get(value.type, "message")
+        if value.message_type:
+            kind = WELL_KNOWN.get(value.message_type.name, kind)
+        if kind == "message":
+            described(value.message_type, found)
+        oneof = field.containing_oneof.name if field.containing_oneof else ""
+        fields.add((field.name, kind, field.is_repeated and not is_map, "" if oneof[:1] == "_" else oneof))
+
+
+def ours(message: type[Message], found: dict[str, set[tuple[str, str, bool, str]]]) -> None:
+    name = "google.rpc.Status" if message.__qualname__ == "Status" else message.__qualname__
+    if name in found:
+        return
+    table = schema.of(message).fields
+    found[name] = {(one.name, one.kind, one.repeated, one.oneof) for one in table}
+    for one in table:
+        if one.message:
+            ours(one.message, found)
+
+
+def test_the_messages_are_googles():
+    google: dict[str, set[tuple[str, str, bool, str]]] = {}
+    described(aiplatform_v1.HyperparameterTuningJob.pb().DESCRIPTOR, google)
+    here: dict[str, set[tuple[str, str, bool, str]]] = {}
+    ours(HyperparameterTuningJob, here)
+    assert here == google

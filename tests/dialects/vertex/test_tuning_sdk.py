@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 from google.api_core.exceptions import BadRequest, NotFound
-from google.cloud import aiplatform_v1
+from google.cloud import aiplatform, aiplatform_v1
+from google.cloud.aiplatform import hyperparameter_tuning as parameters
+from google.oauth2.credentials import Credentials
 
-from tests.dialects.vertex.driving import Cloud
+from tests.dialects.vertex.driving import LOCATION, PROJECT, Cloud
+from tests.running import KEY, Service
+from turnout.access import make_token
 
 Client = aiplatform_v1.JobServiceClient
 
@@ -62,20 +66,24 @@ def finished(client: Client, name: str) -> aiplatform_v1.HyperparameterTuningJob
 def test_a_tuning_job_from_its_start_to_its_end(cloud: Cloud):
     client = cloud.client()
     made = client.create_hyperparameter_tuning_job(
-        parent=cloud.parent, hyperparameter_tuning_job=tuning("whole", "python3", "-c", HYPERTUNE)
+        parent=cloud.parent,
+        hyperparameter_tuning_job=aiplatform_v1.HyperparameterTuningJob(
+            tuning("whole", "python3", "-c", HYPERTUNE)
+        ),
     )
     assert made.name.startswith(f"{cloud.parent}/hyperparameterTuningJobs/")
     job = finished(client, made.name)
     assert job.state == aiplatform_v1.JobState.JOB_STATE_SUCCEEDED
     assert [trial.id for trial in job.trials] == ["1", "2", "3", "4"]
     for trial in job.trials:
-        values = {one.parameter_id: one.value for one in trial.parameters}
+        values: dict[str, Any] = {one.parameter_id: one.value for one in trial.parameters}
         (metric,) = trial.final_measurement.metrics
         assert trial.state == aiplatform_v1.Trial.State.SUCCEEDED
         assert metric.metric_id == "accuracy"
         assert metric.value == pytest.approx(2 - (values["lr"] - 0.3) ** 2)
         assert (trial.final_measurement.step_count, len(trial.measurements)) == (2, 2)
-        assert trial.end_time >= trial.start_time
+        begun, ended = map(str, (trial.start_time, trial.end_time))
+        assert begun <= ended
         child = client.get_custom_job(name=trial.custom_job)
         assert child.state == aiplatform_v1.JobState.JOB_STATE_SUCCEEDED
         assert child.job_spec.base_output_directory.output_uri_prefix == f"gs://tuned/whole/{trial.id}"
@@ -89,10 +97,54 @@ def test_a_tuning_job_from_its_start_to_its_end(cloud: Cloud):
         client.get_hyperparameter_tuning_job(name=made.name)
 
 
+def test_the_high_level_client(service: Service, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("google.cloud.aiplatform.jobs._JOB_WAIT_TIME", 0.05)
+    monkeypatch.setattr("google.cloud.aiplatform.jobs._LOG_WAIT_TIME", 0.05)
+    credentials = Credentials(token=make_token(KEY, time.time()))
+    aiplatform.init(
+        api_endpoint=service.endpoint,
+        api_transport="rest",
+        project=PROJECT,
+        location=LOCATION,
+        staging_bucket="gs://tuned-stage",
+        credentials=credentials,
+    )
+    said = 'for told in "$@"; do case $told in --units=*) echo TURNOUT_METRIC loss=${told#*=};; esac; done'
+    tuned = aiplatform.HyperparameterTuningJob(
+        display_name="high",
+        custom_job=aiplatform.CustomJob("inner", pools("sh", "-c", said, "sh")),
+        metric_spec={"loss": "minimize"},
+        parameter_spec={
+            "optimizer": parameters.CategoricalParameterSpec(
+                ["sgd", "adam"],
+                conditional_parameter_spec={
+                    "momentum": parameters.DoubleParameterSpec(0.1, 0.9, "linear", parent_values=["sgd"])
+                },
+            ),
+            "units": parameters.IntegerParameterSpec(1, 8, "log"),
+        },
+        max_trial_count=5,
+        parallel_trial_count=1,
+        search_algorithm="random",
+        labels={"sdk": "high"},
+    )
+    tuned.run()
+    assert tuned.state.name == "JOB_STATE_SUCCEEDED"
+    for trial in tuned.trials:
+        values: dict[str, Any] = {one.parameter_id: one.value for one in trial.parameters}
+        assert ("momentum" in values) == (values["optimizer"] == "sgd")
+        assert trial.final_measurement.metrics[0].value == values["units"]
+    (found,) = aiplatform.HyperparameterTuningJob.list(filter='labels.sdk="high"')
+    assert found.resource_name == tuned.resource_name
+    tuned.delete()
+
+
 def test_cancel_ends_the_trials(cloud: Cloud):
     client = cloud.client()
     asked = tuning("cancelled", "sh", "-c", "echo TURNOUT_METRIC accuracy=0.5 step=1; exec sleep 600")
-    name = client.create_hyperparameter_tuning_job(parent=cloud.parent, hyperparameter_tuning_job=asked).name
+    name = client.create_hyperparameter_tuning_job(
+        parent=cloud.parent, hyperparameter_tuning_job=aiplatform_v1.HyperparameterTuningJob(asked)
+    ).name
     deadline = time.monotonic() + 60
     while not any(trial.measurements for trial in client.get_hyperparameter_tuning_job(name=name).trials):
         assert time.monotonic() < deadline
@@ -109,7 +161,9 @@ def test_cancel_ends_the_trials(cloud: Cloud):
 def test_trials_that_fail(cloud: Cloud):
     client = cloud.client()
     asked = tuning("failing", "sh", "-c", "exit 3", max_failed_trial_count=1)
-    name = client.create_hyperparameter_tuning_job(parent=cloud.parent, hyperparameter_tuning_job=asked).name
+    name = client.create_hyperparameter_tuning_job(
+        parent=cloud.parent, hyperparameter_tuning_job=aiplatform_v1.HyperparameterTuningJob(asked)
+    ).name
     job = finished(client, name)
     assert job.state == aiplatform_v1.JobState.JOB_STATE_FAILED
     assert "fail" in job.error.message
@@ -121,7 +175,9 @@ def test_a_custom_job_is_no_tuning_job(cloud: Cloud):
     client = cloud.client()
     custom = client.create_custom_job(
         parent=cloud.parent,
-        custom_job={"display_name": "plain", "job_spec": {"worker_pool_specs": pools("true")}},
+        custom_job=aiplatform_v1.CustomJob(
+            {"display_name": "plain", "job_spec": {"worker_pool_specs": pools("true")}}
+        ),
     )
     with pytest.raises(NotFound):
         client.get_hyperparameter_tuning_job(

@@ -27,7 +27,7 @@ class House(NamedTuple):
     clock: Callable[[], int]
     """Nanoseconds since 1970."""
     objects: Objects
-    searches: Searches = None  # pyright: ignore[reportAssignmentType]
+    searches: Searches
 
 
 Handler = Callable[[House, Request, Caller], Awaitable[Response]]

@@ -8,7 +8,7 @@ import msgspec
 
 from turnout.dialects.modelarts import auto_search, faults
 from turnout.dialects.modelarts.faults import shown, wrong
-from turnout.errors import Misconfigured
+from turnout.errors import Unsupported
 from turnout.job import Search
 from turnout.job.algorithms import ALGORITHMS, LARGEST_GRID
 from turnout.job.search import Algorithm, Metric, Parameter, Stopping, Value
@@ -28,6 +28,7 @@ SCHEDULERS: dict[str, Stopping | None] = {
     "MedianStoppingRule": Stopping("median"),
 }
 
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 _POWER = re.compile(r"[-+]?[0-9]{1,400}[eE][-+]?[0-9]{1,9}")
 
 Number = int | float
@@ -107,7 +108,8 @@ def _load(content: bytes) -> Any:
     try:
         import yaml  # only for those who have such a file
     except ImportError:
-        raise Misconfigured("search configurations need pyyaml: pip install 'turnout[search]'") from None
+        told = "Search configurations need pyyaml on the server: pip install 'turnout[search]'."
+        raise Unsupported(told, code=f"ModelArts.{faults.UNSUPPORTED}") from None
     if len(content) > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
     try:
@@ -139,6 +141,10 @@ def _parameters(document: Document, field: str) -> list[Parameter]:
     if len(all_) > auto_search.MAX_PARAMETERS:
         told = f": search_space has {len(all_)} parameters; {auto_search.MAX_PARAMETERS} are possible."
         raise wrong(faults.BAD_SEARCH, field, told)
+    for param, _ in all_:
+        if not _NAME.fullmatch(param.name):
+            told = f": the parameter {shown(param.name)} must have 1 to 64 letters, digits, `_`, `.` and `-`."
+            raise wrong(faults.BAD_SEARCH, field, told)
     return [_parameter(param, param.type or kind or "", field) for param, kind in all_]
 
 

@@ -24,10 +24,6 @@ class WebAccess(Protocol):
         ...
 
 
-async def _no_links(caller: Caller, view: JobView, base: str) -> Mapping[str, str]:
-    return {}
-
-
 class House(NamedTuple):
     jobs: Jobs
     logs: Logs
@@ -36,8 +32,8 @@ class House(NamedTuple):
     storage: Storage
     clock: Callable[[], int]
     """Nanoseconds since 1970."""
-    web_access: WebAccess = _no_links
-    searches: Searches = None  # pyright: ignore[reportAssignmentType]
+    web_access: WebAccess
+    searches: Searches
 
 
 class Call(NamedTuple):

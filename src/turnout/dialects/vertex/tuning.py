@@ -17,12 +17,11 @@ from turnout.dialects.vertex import (
     translate,
     trials,
 )
-from turnout.dialects.vertex.errors import UNIMPLEMENTED
 from turnout.dialects.vertex.house import Call, House
 from turnout.dialects.vertex.mask import Mask
 from turnout.dialects.vertex.place import Place
 from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
-from turnout.errors import NotFound, TurnoutError
+from turnout.errors import NotFound
 from turnout.job import All, Compare, Page, TrialState
 from turnout.service import JobView
 
@@ -32,8 +31,6 @@ KIND = "HyperparameterTuningJob"
 async def create(house: House, call: Call) -> Response:
     place = Place.of(house.settings, call.caller.project, call.location)
     new = jobs.checked(house, call, translate.new_tuning_job(decode.tuning_job(call.body), place))
-    if house.searches is None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise TurnoutError("Hyperparameter tuning jobs are not served yet.", code=UNIMPLEMENTED)
     job = await house.jobs.create(call.caller, new)
     return reply.json(_spelt(call, answer.tuning_job(JobView(job, (), new.document))))
 
