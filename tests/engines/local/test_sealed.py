@@ -70,7 +70,7 @@ async def test_lines_have_their_times(yard: Yard):
 
 async def test_it_can_be_followed(yard: Yard):
     attempt = await yard.python("import time; print('ready', flush=True); time.sleep(1000)", key=NAME)
-    assert await yard.printed(attempt, "ready") == "ready\n"
+    assert await yard.printed(attempt, "ready\n") == "ready\n"
     await yard.engine.stop(attempt, 0)
     assert (await yard.ended(attempt)).cause is Cause.STOPPED
 
