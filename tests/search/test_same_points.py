@@ -5,6 +5,8 @@ import pytest
 from bench.alone import ALONE, PROBLEMS, alone
 from tests.search.searching import run, space
 
+pytestmark = pytest.mark.slow
+
 BRANIN, HARTMANN, _ = PROBLEMS
 TRIALS = {"bayes_opt_search": 9, "tpe_search": 24, "anneal_search": 24, "default": 24, "random": 24}
 

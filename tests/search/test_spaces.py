@@ -10,6 +10,8 @@ from turnout.job.algorithms import ALGORITHMS, budgets
 from turnout.job.search import Algorithm, Condition, Metric, Parameter, Point
 from turnout.search.child import Desk
 
+pytestmark = pytest.mark.slow
+
 MIXED = (
     Parameter("lr", "float", 1e-4, 1, scale="log"),
     Parameter("momentum", "float", 0.5, 0.99, scale="reverse_log"),

@@ -212,6 +212,7 @@ def traces(service: Service, client: httpx.Client) -> tuple[Any, ...]:
     return jobs, experiments, sorted([*files, *(service.data / "attempts").glob("[!.]*")])
 
 
+@pytest.mark.slow
 @QUIET
 @given(MUTANTS)
 def test_what_is_refused_leaves_nothing(full: tuple[Service, httpx.Client], mutant: Any):

@@ -123,7 +123,8 @@ async def test_while_it_runs_only_its_own_space_has_what_it_writes(yard: Yard):
 
 
 async def test_it_goes_on_when_service_and_keeper_are_killed(yard: Yard):
-    program = f"import time\nfor n in range(1000): print('{MARKER}', n, flush=True); time.sleep(0.01)"
+    line = f"b'{MARKER} %d\\n' % n"
+    program = f"import os, time\nfor n in range(1000): os.write(1, {line}); time.sleep(0.01)"
     attempt = await yard.python(program, key=NAME)
     await yard.printed(attempt, f"{MARKER} 3")
     await yard.kill_keeper()
