@@ -29,7 +29,7 @@ serve: setup ## starts the service on 127.0.0.1:8470 (ARGS="--port 9000 …")
 test: dev ## lint, types and all tests but the slow ones (ARGS="-k …")
 	$(call debian,bubblewrap postgresql)
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadfile $(ARGS)
+	$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile $(ARGS)
 
 # pytest answers 5 when there is no slow test.
 test-slow: dev $(SLOW)/.setup ## what needs torch, TensorFlow, a browser or minutes
