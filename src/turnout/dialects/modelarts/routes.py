@@ -3,7 +3,6 @@
 Spoken to ASGI directly: addresses may hold doubled slashes and encoded ones, and the signature is on them as they came.
 """
 
-import asyncio
 import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,15 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from turnout.dialects.body import read_body
 from turnout.dialects.modelarts import errors, iam, sign
 from turnout.dialects.modelarts.calls import ROUTES
 from turnout.dialects.modelarts.house import Handler, House
-from turnout.errors import Invalid, TooLarge, TurnoutError
+from turnout.errors import Invalid, TurnoutError
 from turnout.service import Caller
 
 BODY_LIMIT = 12 << 20
 STRANGERS_LIMIT = 1 << 20
-BODY_SECONDS = 60
 _LOGIN = ("v3", "auth", "tokens")
 
 
@@ -66,7 +65,9 @@ class Endpoint:
         method, raw = scope["method"], scope.get("raw_path") or scope["path"].encode()
         parts = tuple(unquote(part) for part in raw.decode("latin-1").split("/") if part)
         known = house.settings.no_auth or iam.known(house.keys, headers)
-        body = await _read(headers, receive, BODY_LIMIT if known else STRANGERS_LIMIT)
+        body = await read_body(
+            headers, receive, BODY_LIMIT if known else STRANGERS_LIMIT, late=errors.BAD_JSON
+        )
         if body is None:
             return None
         request = Request({**scope, "path_params": {}}, _given(body))
@@ -150,32 +151,6 @@ def _check(parameters: Mapping[str, str]) -> None:
 
 def _unfilled(value: str) -> bool:
     return value.startswith("{") and value.endswith("}")
-
-
-async def _read(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
-    """All of it, or an error as soon as it is too large: the rest is never kept."""
-    declared = headers.get(b"content-length", b"0")
-    if len(declared) > 19 or int(declared) > limit:
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size, more = 0, True
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                parts.append(message.get("body", b""))
-                size, more = size + len(parts[-1]), message.get("more_body", False)
-                if size > limit:
-                    raise _too_large(limit)
-    except TimeoutError:
-        raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.", code=errors.BAD_JSON) from None
-    return b"".join(parts)
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request is too large: the body may have {limit} bytes.")
 
 
 def _given(body: bytes) -> Receive:

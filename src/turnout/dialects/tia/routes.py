@@ -3,7 +3,6 @@
 Spoken to ASGI directly: every call comes through here, and a request object would cost as much as all the rest.
 """
 
-import asyncio
 import itertools
 import logging
 import time
@@ -14,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from turnout.access import Keys
 from turnout.config import Settings
+from turnout.dialects.body import read_body
 from turnout.dialects.tia import errors, flat, sign, wire
 from turnout.dialects.tia.actions import ALIASES, Actions
 from turnout.dialects.tia.decode import from_pairs, json_decoder
@@ -30,7 +30,6 @@ VERSION = "2018-02-26"
 GET_LIMIT = 32 << 10
 FORM_LIMIT = 1 << 20
 JSON_LIMIT = 10 << 20
-BODY_SECONDS = 60
 
 NOT_BUILT = frozenset({"CreateModel", "DescribeModel", "ListModels", "DeleteModel", "InstallAgent"})
 
@@ -160,7 +159,7 @@ async def _read(scope: Scope, headers: dict[bytes, bytes], receive: Receive, jso
     method, query = scope["method"], scope["query_string"]
     if method == "GET":
         if len(query) > GET_LIMIT:
-            raise _too_large("the query string of a GET", GET_LIMIT)
+            raise TooLarge(f"The request is too large: the query string of a GET may have {GET_LIMIT} bytes.")
         return _Call(method, query, headers, b"", flat.pairs(query))
     if method != "POST":
         raise Unsupported(f"The method is GET or POST, not {method}.", code=errors.BAD_METHOD)
@@ -171,43 +170,10 @@ async def _read(scope: Scope, headers: dict[bytes, bytes], receive: Receive, jso
             code=errors.BAD_REQUEST,
         )
     if kind == b"application/json":
-        body = await _body(headers, receive, json_limit)
+        body = await read_body(headers, receive, json_limit, late=errors.BAD_REQUEST)
         return None if body is None else _Call(method, query, headers, body, None)
-    body = await _body(headers, receive, FORM_LIMIT)
+    body = await read_body(headers, receive, FORM_LIMIT, late=errors.BAD_REQUEST)
     return None if body is None else _Call(method, query, headers, body, flat.pairs(body))
-
-
-async def _body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
-    """All of it, or an error as soon as it is too large: the rest is never kept."""
-    declared = headers.get(b"content-length", b"0")
-    if len(declared) > 19 or int(declared) > limit:
-        raise _too_large("the body", limit)
-    message = await receive()
-    if not message.get("more_body"):
-        return None if message["type"] == "http.disconnect" else message.get("body", b"")
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _rest(message, receive, limit)
-    except TimeoutError:
-        raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.", code=errors.BAD_REQUEST) from None
-
-
-async def _rest(message: Message, receive: Receive, limit: int) -> bytes | None:
-    parts = [message["body"]]
-    size = len(parts[0])
-    while message.get("more_body"):
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise _too_large("the body", limit)
-    return b"".join(parts)
-
-
-def _too_large(what: str, limit: int) -> TooLarge:
-    return TooLarge(f"The request is too large: {what} may have {limit} bytes.")
 
 
 def _as_caller(key: sign.Key) -> Caller:

@@ -3,7 +3,6 @@
 Spoken to ASGI directly: addresses end with verbs behind a colon, and an encoded slash in one is no slash.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from turnout.dialects.body import read_body
 from turnout.dialects.vertex import (
     address,
     auth,
@@ -24,11 +24,11 @@ from turnout.dialects.vertex import (
 )
 from turnout.dialects.vertex.address import Address
 from turnout.dialects.vertex.house import Call, Handler, House
-from turnout.errors import Invalid, NotFound, TooLarge, TurnoutError
+from turnout.errors import NotFound, TurnoutError
 
 BODY_LIMIT = 10 << 20
 FORM_LIMIT = 64 << 10
-BODY_SECONDS = 60
+TOO_LARGE = "Request payload size exceeds the limit: {limit} bytes."
 LIST_QUERY = ("filter", "pageSize", "pageToken", "readMask")
 OPERATIONS_QUERY = ("filter", "pageSize", "pageToken", "returnPartialSuccess")
 LOCATIONS_QUERY = ("filter", "pageSize", "pageToken", "extraLocationTypes")
@@ -91,7 +91,7 @@ class Endpoint:
         """None when the client went away in the middle of its request."""
         house, headers, path = self._house, dict(scope["headers"]), scope["path"]
         if path == address.TOKEN:
-            form = await _read(headers, receive, FORM_LIMIT)
+            form = await read_body(headers, receive, FORM_LIMIT, too_large=TOO_LARGE)
             return (
                 None if form is None else oauth.token(house, scope["method"], form, _origin(scope, headers))
             )
@@ -104,7 +104,7 @@ class Endpoint:
         holder = auth.holder(house, headers)
         caller = await auth.caller(house, holder, asked.project)
         query = address.read_query(scope["query_string"], route.query)
-        body = await _read(headers, receive, BODY_LIMIT)
+        body = await read_body(headers, receive, BODY_LIMIT, too_large=TOO_LARGE)
         if body is None:
             return None
         call = Call(
@@ -120,7 +120,7 @@ class Endpoint:
             raise _nothing(scope["method"], scope["path"], ["POST"])
         holder = auth.holder(self._house, headers)
         address.read_query(scope["query_string"], ())
-        body = await _read(headers, receive, BODY_LIMIT)
+        body = await read_body(headers, receive, BODY_LIMIT, too_large=TOO_LARGE)
         return None if body is None else await entries.list_entries(self._house, holder, body)
 
 
@@ -164,32 +164,6 @@ def _nothing(method: str, path: str, methods: list[str]) -> NotFound:
         f"; {' and '.join(methods)} can be" if methods else "; custom jobs are at customJobs of a location"
     )
     return NotFound(f"{method} {path[:300]} is not something that can be called here{there}.")
-
-
-async def _read(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
-    """All of it, or an error as soon as it is too large: the rest is never kept."""
-    declared = headers.get(b"content-length", b"0")
-    if len(declared) > 19 or int(declared) > limit:
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size, more = 0, True
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                parts.append(message.get("body", b""))
-                size, more = size + len(parts[-1]), message.get("more_body", False)
-                if size > limit:
-                    raise _too_large(limit)
-    except TimeoutError:
-        raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.") from None
-    return b"".join(parts)
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"Request payload size exceeds the limit: {limit} bytes.")
 
 
 def _origin(scope: Scope, headers: Mapping[bytes, bytes]) -> str:

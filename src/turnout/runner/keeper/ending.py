@@ -82,14 +82,14 @@ class Endings:
                 return
             if child is None:
                 return
+            # While it is not reaped nobody else can have its id.
             replica = self._children.pop(child.si_pid, None)
             if replica and not replica.sandboxed:
-                # While it is not reaped nobody else can have its id.
                 _signal_group(child.si_pid, signal.SIGKILL)
-            os.waitid(os.P_PID, child.si_pid, os.WEXITED)
-            self._own.discard(child.si_pid)
             if child.si_pid in self._guests:
                 self._guests.pop(child.si_pid)(processes.from_child(child))
+            os.waitid(os.P_PID, child.si_pid, os.WEXITED)
+            self._own.discard(child.si_pid)
             if replica:
                 replica.exit = processes.from_child(child)
                 self._end_rest(replica)

@@ -81,6 +81,30 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def session(leader: int) -> list[tuple[int, int]]:
+    """The others in its session, each with its start time: a look through the whole of /proc."""
+    found: list[tuple[int, int]] = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and int(entry) != leader:
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as file:
+                fields = file.read(1024).rpartition(b")")[2].split()
+                if int(fields[3]) == leader:
+                    found.append((int(entry), int(fields[19])))
+    return found
+
+
+def hang_up(members: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """HUP to those of them that there still are, as a terminal does that is taken away. Returns whom it went to."""
+    left: list[tuple[int, int]] = []
+    for pid, started in members:
+        if (pidfd := open_pidfd(pid, started)) is not None:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(pidfd, signal.SIGHUP)
+                left.append((pid, started))
+            os.close(pidfd)
+    return left
+
+
 def owns_log(pid: int, directory: str) -> bool:
     """Whether it has a file of this replica open: how a process is told that has emptied its environment."""
     with contextlib.suppress(OSError):

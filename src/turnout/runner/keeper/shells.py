@@ -26,6 +26,8 @@ _ALL = _NEW_MOUNTS | _NEW_UTS | _NEW_IPC | _NEW_USER | _NEW_PID
 _SET_DUMPABLE, _CAPBSET_DROP, _NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 4, 24, 38, 47, 4
 _MOST_CAPABILITIES = 64
 _SOON, _PATIENCE = 0.02, 100
+_AGAIN = (0.1, 1, 5)
+"""Seconds from one time that those are told who are left when a shell has ended, to the next."""
 _libc = ctypes.PyDLL(None, use_errno=True)  # see `clone`
 # Looked up here, and not in the sandbox.
 _prctl, _setns = _libc.prctl, _libc.setns
@@ -65,8 +67,20 @@ class Shells:
         except (Closed, OSError) as error:
             self._send({"shell": [number, None, str(error)]})
         else:
-            self._watch(pid, lambda exit: self._send({"shell": [number, _code(exit), ""]}))
+            self._watch(pid, lambda exit: self._ended(number, pid, exit))
             self._send({"shell": [number, None, ""]})
+
+    def _ended(self, number: int, pid: int, exit: Exit) -> None:
+        self._send({"shell": [number, _code(exit), ""]})
+        self._hang_up(processes.session(pid), _AGAIN)
+
+    def _hang_up(self, members: list[tuple[int, int]], again: tuple[float, ...]) -> None:
+        """The kernel has told them that their terminal is gone. But who was still a copy of the shell then, about to
+        become another program, took it as the shell does, and forgot it.
+        """
+        left = processes.hang_up(members)
+        if left and again:
+            self._loop.later(again[0], lambda: self._hang_up(left, again[1:]))
 
 
 def _start(replica: Replica, tty: str, limits: Limits) -> int:
