@@ -11,6 +11,8 @@ from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentClo
 
 from tests.running import Service, keeper_pid, running
 
+pytestmark = pytest.mark.slow
+
 ONCE = 'echo started >> "$PWD/starts"; echo begun; {body}; echo done'
 
 

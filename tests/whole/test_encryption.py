@@ -140,6 +140,7 @@ def test_nothing_readable_is_left(house: House):
     assert house.readable() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [KEY, ""])
 def test_nor_in_the_files_of_postgresql(tmp_path: Path, name: str):
     """Neither in its tables nor in the log that it writes ahead; of a job without a key it is there."""
@@ -174,6 +175,7 @@ def test_while_it_runs_only_its_own_space_has_it(house: House):
     assert house.readable() == set()
 
 
+@pytest.mark.slow
 def test_a_killed_service_goes_on_with_it(house: House):
     job = house.start(f"{TRAIN}echo ready; sleep 3; echo after", **_output())
     _until(lambda: "ready" in house.printed(job))
@@ -203,6 +205,7 @@ def test_nor_is_anything_readable_after_everything_was_killed(house: House):
     assert house.readable() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["control.decided", "control.committed", "control.acted", "engine.sent"])
 def test_killed_while_it_is_created(house: House, place: str):
     """Nothing of it was there, or all of it is, and never so that it can be read."""

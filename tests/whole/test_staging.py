@@ -116,6 +116,7 @@ def test_secrets_stay_with_the_mover(service: Service, place: Place):
             assert ADMIN[1].encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["service", "mover", "both"])
 def test_killed_while_data_comes(s3: S3, place: Place, victim: str):
     content = os.urandom(1 << 20) * (BIG >> 20)
@@ -128,6 +129,7 @@ def test_killed_while_data_comes(s3: S3, place: Place, victim: str):
     assert place.everything() == {"code/big": content, "code/twin": content}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["service", "mover", "both"])
 def test_killed_while_results_go(s3: S3, place: Place, victim: str):
     make = f"head -c {BIG} /dev/urandom > big; sha256sum big > sum"

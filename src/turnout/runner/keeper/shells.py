@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import os
 import termios
+import time
 from collections.abc import Callable
 
 from . import processes
@@ -26,6 +27,7 @@ _ALL = _NEW_MOUNTS | _NEW_UTS | _NEW_IPC | _NEW_USER | _NEW_PID
 _SET_DUMPABLE, _CAPBSET_DROP, _NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 4, 24, 38, 47, 4
 _MOST_CAPABILITIES = 64
 _SOON, _PATIENCE = 0.02, 100
+_LOOKS, _MOMENT = 20, 0.001
 _AGAIN = (0.1, 1, 5)
 """Seconds from one time that those are told who are left when a shell has ended, to the next."""
 _libc = ctypes.PyDLL(None, use_errno=True)  # see `clone`
@@ -125,9 +127,16 @@ def _program(replica: Replica) -> int:
 
 def _environment(pid: int) -> dict[str, str]:
     """What it was started with: for one that an earlier keeper started."""
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        pairs = (entry.partition(b"=") for entry in file.read().split(b"\0"))
-        return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if name and equals}
+    for _ in range(_LOOKS):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = (entry.partition(b"=") for entry in file.read().split(b"\0"))
+        if found := {
+            os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if name and equals
+        }:
+            return found
+        # It has none, or is just becoming another program.
+        time.sleep(_MOMENT)
+    return {}
 
 
 def _code(exit: Exit) -> int:
