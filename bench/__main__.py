@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from bench import output, peers, rates, search, sizes, staging, starts, vertex
+from bench import output, peers, rates, search, sizes, staging, starts, trials, vertex
 from bench.floor import Floor, floor
 from bench.service import file_system, job_user, working_directory
 from bench.table import Row, Table
@@ -30,6 +30,7 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "output": output.output,
     "staging": staging.staging,
     "search": search.search,
+    "trials": trials.trials,
     "vertex": vertex.vertex,
     "task-spooler": peers.task_spooler,
     "huey": peers.huey,

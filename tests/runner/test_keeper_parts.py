@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,64 @@ def test_spares_are_moved_in_and_empty_ones_come_back(tmp_path: Path):
     assert not [path for path in tmp_path.glob(".*/box/status") if path.read_text()]
     spares.close()
     assert [path.name for path in tmp_path.iterdir()] == ["1.1_master-0"]
+
+
+def test_directories_that_the_next_one_will_want_come_back(tmp_path: Path):
+    dirs = ("tmp/root", "tmp/root/var", "tmp/root/var/hypertune", "tmp/root/workspace")
+    spares = Spares(str(tmp_path), boxes=False)
+    first, second, third = (tmp_path / f"{number}.1_master-0" for number in range(3))
+    for home in (first, second):
+        spares.move_in(str(home))
+        spares.lay_out(str(home), dirs)
+    (second / "tmp/root/var/hypertune/left").touch()
+    made = (first / "tmp/root/var/hypertune").stat().st_ino
+    for home in (first, second):
+        spares.take_back_laid_out(str(home), dirs)
+    assert not (first / "tmp").exists()
+    assert (second / "tmp/root/var/hypertune/left").exists()
+    spares.move_in(str(third))
+    spares.lay_out(str(third), (*dirs, "tmp/root/more"))
+    assert (third / "tmp/root/more").is_dir()
+    spares.move_in(str(first))
+    spares.lay_out(str(first), dirs)
+    assert (first / "tmp/root/var/hypertune").stat().st_ino == made
+    spares.take_back_laid_out(str(first), dirs)
+    spares.close()
+    assert {path.name for path in tmp_path.iterdir()} == {home.name for home in (first, second, third)}
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "mode": lambda tmp: tmp.chmod(0o700),
+    "file": lambda tmp: (tmp / "more").touch(),
+    "link": lambda tmp: _swap(tmp / "a"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_directories_that_somebody_changed_do_not(tmp_path: Path, change: Callable[[Path], object]):
+    spares = Spares(str(tmp_path), boxes=False)
+    home = tmp_path / "1.1_master-0"
+    spares.move_in(str(home))
+    spares.lay_out(str(home), ("tmp/a", "tmp/a/b"))
+    change(home / "tmp")
+    spares.take_back_laid_out(str(home), ("tmp/a", "tmp/a/b"))
+    assert (home / "tmp").exists()
+
+
+def _swap(path: Path) -> None:
+    """A link to the same directory in its place."""
+    path.rename(path.parent.parent / "aside")
+    path.symlink_to(path.parent.parent / "aside")
+
+
+def test_only_few_kinds_are_kept(tmp_path: Path):
+    spares = Spares(str(tmp_path), boxes=False)
+    for number in range(10):
+        home, dirs = str(tmp_path / f"{number}.1_master-0"), (f"tmp/{number}",)
+        spares.move_in(home)
+        spares.lay_out(home, dirs)
+        spares.take_back_laid_out(home, dirs)
+    assert sorted(path.name for path in tmp_path.glob(".*/*")) == ["6", "7", "8", "9"]
 
 
 def test_spares_of_an_earlier_keeper_go(tmp_path: Path):

@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
 _APART = 0.002
+_STARTS_APART = 0.005
 _SAMPLES_APART = 1.0
 
 Asked = tuple[Input, asyncio.Future[Job] | None]
@@ -226,7 +227,7 @@ class Control:
                 # They may share a commit with what follows: nobody waits for a start to be on disk, the engine
                 # remembers it too; and where there are many ends there will be more.
                 case Started():
-                    self._wake_at(loop.time() + _APART)
+                    self._wake_at(loop.time() + _STARTS_APART)
                 case Ended():
                     self._wake_at(self._last_turn + _APART)
                 case Sampled():

@@ -15,7 +15,7 @@ from turnout.job import Job, Measurement, Reason, Search, State, Trial, TrialSta
 from turnout.job.algorithms import budgets
 from turnout.search.asker import Asker
 from turnout.search.hands import Hands
-from turnout.search.watch import Watch
+from turnout.search.watch import Watch, first_of
 from turnout.store import Store, StoreError
 
 HOPELESS = 10
@@ -69,6 +69,11 @@ class Running:
         self._exhausted = ""
         found = await self._store.trials.of(self._job_id)
         self._trials = {trial.number: trial for trial in found}
+        self._succeeded, self._failed = 0, 0
+        self._best: Trial | None = None
+        self._last_failed: Trial | None = None
+        for trial in sorted(found, key=lambda trial: trial.ended or 0):
+            self._count(trial)
         await self.asker.open(search, self._job_id, found)
         for trial in found:
             if trial.state not in _OVER:
@@ -78,26 +83,29 @@ class Running:
             self._curves = await self._store.trials.measurements(self._job_id)
 
     async def _go(self) -> None:
-        with self._hands.watch(self._job_id) as self._news:
+        job: Job | None = None
+        with self._hands.watch(self._job_id) as changed:
             while True:
+                if job is None or changed.is_set():
+                    changed.clear()
+                    job = await self._store.job(self._job_id)
+                    if job is None or not job.live:
+                        return
                 self._news.clear()
-                job = await self._store.job(self._job_id)
-                if job is None or not job.live:
-                    return
                 for task in self._tasks.values():
                     if task.done() and (error := task.exception()):
                         raise error
                 await self._advance(job, wanted=job.reason is None)
                 if job.reason is None and self._all_tried() and not self._watches:
                     await self._finish()
-                await self._news.wait()
+                await first_of(changed, self._news)
 
     async def _advance(self, job: Job, *, wanted: bool) -> None:
         """What is over is told and something new is begun in one commit."""
         over = [watch for watch in self._watches.values() if watch.over]
         for watch in over:
             await self._take_in(watch)
-        best = self._best()
+        best = self._praise()
         doing: list[Coroutine[Any, Any, None]] = [self._conclude(watch, best) for watch in over]
         trouble = self._trouble() if wanted else ""
         broken: TurnoutError | None = None
@@ -118,6 +126,7 @@ class Running:
         assert watch.over
         trial = watch.over
         self._trials[trial.number] = trial
+        self._count(trial)
         del self._watches[trial.number]
         if self._search.stopping:
             self._learn(watch)
@@ -192,22 +201,36 @@ class Running:
         number = len(self._trials) if number is None else number
         return bool(self._exhausted) or number >= self._ends[-1]
 
+    def _count(self, trial: Trial) -> None:
+        """One more that is over."""
+        if trial.state is TrialState.INFEASIBLE:
+            self._failed, self._last_failed = self._failed + 1, trial
+        elif trial.state is TrialState.SUCCEEDED and trial.value is not None:
+            self._succeeded += 1
+            if self._best is None or self._beats(trial, self._best):
+                self._best = trial
+
+    def _beats(self, trial: Trial, best: Trial) -> bool:
+        """Of two that did as well, the one that was asked for first is the better one."""
+        assert trial.value is not None
+        assert best.value is not None
+        if trial.value == best.value:
+            return trial.number < best.number
+        return (trial.value > best.value) == (self._search.metric.goal == "max")
+
     def _trouble(self) -> str:
         """Why it makes no sense to go on."""
-        failed = [one for one in self._trials.values() if one.state is TrialState.INFEASIBLE]
-        if not failed:
+        if not self._last_failed:
             return ""
-        last = max(failed, key=lambda trial: trial.ended or 0)
-        told = f"the last was {last.id}: {last.message}"
-        if self._search.max_failed and len(failed) >= self._search.max_failed:
-            return f"{len(failed)} trials failed, which is as many as may; {told}"
-        succeeded = any(one.state is TrialState.SUCCEEDED for one in self._trials.values())
-        if len(failed) >= HOPELESS and not self._search.max_failed and not succeeded:
-            return f"the first {len(failed)} trials failed; {told}"
+        told = f"the last was {self._last_failed.id}: {self._last_failed.message}"
+        if self._search.max_failed and self._failed >= self._search.max_failed:
+            return f"{self._failed} trials failed, which is as many as may; {told}"
+        if self._failed >= HOPELESS and not self._search.max_failed and not self._succeeded:
+            return f"the first {self._failed} trials failed; {told}"
         return ""
 
     async def _finish(self) -> None:
-        best = self._best()
+        best = self._praise()
         more = f"; it ended before all trials were made: {self._exhausted}" if self._exhausted else ""
         if best:
             await self._hands.finish(self._job_id, State.SUCCEEDED, Reason.SUCCEEDED, best + more)
@@ -216,19 +239,12 @@ class Running:
         message = f"none of {len(self._trials)} trials succeeded{told}{more}"
         await self._hands.finish(self._job_id, State.FAILED, Reason.PROGRAM_FAILED, message)
 
-    def _best(self) -> str:
-        metric = self._search.metric
-        good = {
-            trial.number: trial.value
-            for trial in self._trials.values()
-            if trial.state is TrialState.SUCCEEDED and trial.value is not None
-        }
-        if not good:
+    def _praise(self) -> str:
+        """The best so far, for people."""
+        if not (best := self._best):
             return ""
-        number = (max if metric.goal == "max" else min)(good, key=lambda number: good[number])
-        trial = self._trials[number]
-        point = ", ".join(f"{name}={value}" for name, value in trial.parameters.items())
-        return f"best trial {trial.id} of {len(good)}: {metric.name}={trial.value:g} with {point}"
+        point = ", ".join(f"{name}={value}" for name, value in best.parameters.items())
+        return f"best trial {best.id} of {self._succeeded}: {self._search.metric.name}={best.value:g} with {point}"
 
     async def _give_up(self, why: str) -> None:
         """It cannot go on: no library, no key, a space that makes no sense. What still runs is ended."""

@@ -83,11 +83,11 @@ class Watch:
                     pause = (
                         FILE_SECONDS if self._reports_by_file else None if self._follower else QUICK_SECONDS
                     )
-                await _first(pause, changed, self._grew)
+                await first_of(changed, self._grew, timeout=pause)
                 if self._follower and not changed.is_set():
                     await self._look(job)
                     # A program that prints all the time is read now and then; its end is not waited for.
-                    await _first(LOOK_SECONDS, changed)
+                    await first_of(changed, timeout=LOOK_SECONDS)
 
     async def _follow(self, job: Job) -> None:
         if self._follower:
@@ -104,9 +104,10 @@ class Watch:
         """Take in what is new, keep it, and see whether there is any point in going on."""
         self._grew.clear()
         try:
-            await self._read(job)
+            if await self._read(job):
+                self._take_file(await self._written(job))
         except TurnoutError as error:
-            _log.warning("trial %s of job %s: %s", self.trial.id, self.trial.job, error.message)
+            self._warn(error)
             return
         fresh = self._take()
         if fresh or self._read_since > _KEEP_LINES:
@@ -117,12 +118,26 @@ class Watch:
             self._told()
 
     async def _read_to_the_end(self, job: Job) -> None:
+        _, written = await asyncio.gather(self._read_all(job), self._written(job))
+        self._take_file(written)
+        self.fresh = self._take()
+
+    async def _read_all(self, job: Job) -> None:
         try:
             while not await self._read(job):
                 pass
         except TurnoutError as error:
-            _log.warning("trial %s of job %s: %s", self.trial.id, self.trial.job, error.message)
-        self.fresh = self._take()
+            self._warn(error)
+
+    async def _written(self, job: Job) -> bytes:
+        try:
+            return await self._hands.written(job, HYPERTUNE) or b""
+        except TurnoutError as error:
+            self._warn(error)
+            return b""
+
+    def _warn(self, error: TurnoutError) -> None:
+        _log.warning("trial %s of job %s: %s", self.trial.id, self.trial.job, error.message)
 
     async def _read(self, job: Job) -> bool:
         """Whether that was all."""
@@ -131,10 +146,11 @@ class Watch:
             self._gathered.add(said)
         self._cursor = cursor
         self._read_since += len(lines)
-        if over:
-            for said in read_hypertune(await self._hands.written(job, HYPERTUNE) or b""):
-                self._gathered.add(said)
         return over
+
+    def _take_file(self, data: bytes) -> None:
+        for said in read_hypertune(data):
+            self._gathered.add(said)
 
     async def _said(self, lines: list[tuple[int, str]]) -> list[Said]:
         """By all its ways of saying it, in the order of the lines."""
@@ -185,7 +201,7 @@ class Watch:
         return f"it ended without a value of {name}: {how}"
 
 
-async def _first(timeout: float | None, *events: asyncio.Event) -> None:
+async def first_of(*events: asyncio.Event, timeout: float | None = None) -> None:
     """Wait until one of them is set, at most so long."""
     if any(event.is_set() for event in events):
         return

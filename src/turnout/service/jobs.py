@@ -100,10 +100,13 @@ class Jobs:
         job = await self._store.by_handle(caller.project, scope, handle)
         if job is None:
             raise NotFound(f"no job {handle}")
-        return (await self._views([job]))[0]
+        return await self.view(job)
 
     async def by_id(self, caller: Caller, job_id: int) -> JobView:
-        return (await self._views([await self._own(caller, job_id)]))[0]
+        return await self.view(await self._own(caller, job_id))
+
+    async def view(self, job: Job) -> JobView:
+        return (await self._views([job]))[0]
 
     async def by_reference(self, caller: Caller, reference: str, cluster: str = "") -> JobView:
         """By id, UUID or name: however a person has it at hand. A name that several jobs have needs the cluster."""
@@ -193,9 +196,9 @@ class Jobs:
                 async with asyncio.timeout(timeout):
                     while True:
                         changed.clear()
-                        view = await self.by_id(caller, job_id)
-                        if until(view.job) or self._control.hub.closed:
-                            return view
+                        job = await self._own(caller, job_id)
+                        if until(job) or self._control.hub.closed:
+                            return await self.view(job)
                         await changed.wait()
             except TimeoutError:
                 return await self.by_id(caller, job_id)

@@ -38,17 +38,13 @@ class TrialJobs:
         if make is None:
             raise Invalid(f"jobs of {search.dialect} cannot be searched")
         caller = _caller(search)
-        new = make(await self._jobs.by_id(caller, search.id), trial)
+        new = make(await self._jobs.view(search), trial)
         # What its documents say is what was asked for, not what a trial can be asked to do again.
         new = msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, search=None))
         return await self._jobs.create(caller, new, trial)
 
     async def lines(self, job: Job, cursor: str) -> tuple[list[tuple[int, str]], str, bool]:
-        try:
-            view = await self._jobs.by_id(_caller(job), job.id)
-        except NotFound:
-            return [], cursor, True
-        page = await self._logs.query(view, limit=_LINES, cursor=cursor)
+        page = await self._logs.query(await self._jobs.view(job), limit=_LINES, cursor=cursor)
         return [(line.at, line.text) for line in page.lines], page.cursor, page.over
 
     def grown(self, job: Job) -> AsyncIterator[None]:

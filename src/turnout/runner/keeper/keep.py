@@ -22,7 +22,7 @@ from .say import say
 from .sealing import REMOVE, Pumps, SealedLog, wind_up
 from .shells import Shells
 from .spares import BOX, QUIET, SCRATCH, WORKSPACE, Spares
-from .spawn import NotStarted, Plan, prepare, spawn
+from .spawn import NotStarted, Plan, link, spawn
 
 _LOOK_AGAIN = 0.001
 _TRY_AGAIN = 1.0
@@ -241,7 +241,9 @@ class Keeper:
             else:
                 self._spares.move_in(replica.directory)
             self.loop.later(QUIET, _nothing)
-            prepare(replica.directory, plan)
+            replica.dirs = tuple(plan.get("dirs", ()))
+            self._spares.lay_out(replica.directory, replica.dirs)
+            link(replica.directory, plan)
             self.open_log(replica)
             if isinstance(replica.log, SealedLog):
                 self._pump(replica, replica.log, plan["shared"]["seal"])
@@ -462,6 +464,7 @@ class Keeper:
         for replica in gang.replicas.values():
             if self._spares.take_back_all(replica.directory):
                 continue
+            self._spares.take_back_laid_out(replica.directory, replica.dirs)
             paths = (f"{replica.directory}/{name}" for name in (*WORKSPACE, SCRATCH))
             full += [path for path in paths if not self._spares.take_back(path)]
             if replica.sandboxed:

@@ -29,6 +29,8 @@ class Replica:
         self.pid = 0
         self.plan: dict[str, Any] | None = None
         """Kept only where shells may be opened, and not by a keeper that took over from another."""
+        self.dirs: tuple[str, ...] = ()
+        """Directories that were made for it besides what every one has; as with `plan`."""
         self.start = 0
         """The process's start time, which with the pid names it for good."""
         self.at = 0

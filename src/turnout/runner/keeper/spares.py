@@ -2,10 +2,12 @@
 
 To make files is the dearest part of a start on some file systems (ext4 steps over every inode that was freed in the
 last minutes), so it is done while there is nothing else to do, and what is empty at the end is used again: the whole
-directory of a replica that has printed and left nothing, else its workspace.
+directory of a replica that has printed and left nothing, else its workspace, also where that holds empty directories
+which the next one of its kind will want.
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
@@ -26,6 +28,7 @@ _MODE_ALL, _MODE_LOG = 0o750, 0o640
 _READY = 8
 _FEW = 2
 _EMPTY = 64
+_KINDS = 4
 _PAUSE = 1.0
 QUIET = 0.02
 """For so long after a start spares are made only if there are few: it would slow down what has just been started."""
@@ -40,6 +43,7 @@ class Spares:
         self._ready: list[str] = []
         self._empty: list[str] = []
         self._boxes: list[str] = []
+        self._laid_out: dict[tuple[str, ...], list[str]] = {}
         self._count = 0
         self._outage = Outage(f"no directory can be made below {attempts}")
         self._not_before = 0.0
@@ -75,6 +79,26 @@ class Spares:
             return
         self._fill(directory)
 
+    def lay_out(self, directory: str, dirs: tuple[str, ...]) -> None:
+        """Those that a replica wants besides, outer ones first. Raises OSError."""
+        if self._laid_out.get(dirs):
+            place = f"{directory}/{_outermost(dirs)}"
+            if self.take_back(place) and _moved(self._laid_out[dirs].pop(), place):
+                return
+        for name in dirs:
+            _mkdir(f"{directory}/{name}")
+
+    def take_back_laid_out(self, directory: str, dirs: tuple[str, ...]) -> None:
+        """What `lay_out` made, if nothing has come into it."""
+        if not (place := _outermost(dirs)):
+            return
+        with contextlib.suppress(OSError):
+            if _holds_only(directory, dirs):
+                if dirs not in self._laid_out and len(self._laid_out) >= _KINDS:
+                    for path in self._laid_out.pop(next(iter(self._laid_out))):
+                        shutil.rmtree(path, ignore_errors=True)
+                self._keep(f"{directory}/{place}", self._laid_out.setdefault(dirs, []), _READY)
+
     def take_back_all(self, directory: str) -> bool:
         """A replica's directory, if it is as it was at first: then there is nothing in it that anybody could miss."""
         if len(self._ready) >= _EMPTY:
@@ -109,7 +133,7 @@ class Spares:
                 shutil.rmtree(path)
 
     def close(self) -> None:
-        for path in (*self._ready, *self._empty, *self._boxes):
+        for path in itertools.chain(self._ready, self._empty, self._boxes, *self._laid_out.values()):
             shutil.rmtree(path, ignore_errors=True)
 
     def _as_made(self, directory: str) -> bool:
@@ -123,8 +147,8 @@ class Spares:
             _is_unwritten(f"{directory}/{name}") for name in PIPES
         )
 
-    def _keep(self, path: str, pool: list[str]) -> bool:
-        if len(pool) >= _EMPTY:
+    def _keep(self, path: str, pool: list[str], most: int = _EMPTY) -> bool:
+        if len(pool) >= most:
             return False
         name = self._name()
         os.rename(path, name)
@@ -192,6 +216,27 @@ def _mode(path: str) -> int:
 
 def _is_empty(path: str) -> bool:
     return _mode(path) == stat.S_IFDIR | _MODE and not os.listdir(path)
+
+
+def _outermost(dirs: tuple[str, ...]) -> str:
+    """The one that they are all in; empty if there is none."""
+    first = {name.partition("/")[0] for name in dirs}
+    return first.pop() if len(first) == 1 else ""
+
+
+def _holds_only(directory: str, dirs: tuple[str, ...]) -> bool:
+    """Whether there is nothing in the outermost of them but these directories. Raises OSError."""
+    inside: dict[str, set[str]] = {_outermost(dirs): set()}
+    for name in dirs:
+        outer, _, inner = name.rpartition("/")
+        inside.setdefault(name, set())
+        if outer:
+            inside.setdefault(outer, set()).add(inner)
+    return all(
+        _mode(f"{directory}/{name}") == stat.S_IFDIR | _MODE
+        and set(os.listdir(f"{directory}/{name}")) == names
+        for name, names in inside.items()
+    )
 
 
 def _is_unwritten(path: str) -> bool:

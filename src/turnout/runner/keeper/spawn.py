@@ -26,11 +26,8 @@ class NotStarted(Exception):
         self.code = code
 
 
-def prepare(directory: str, plan: Plan) -> None:
-    """What a plan wants in the replica's directory besides what every one has. Raises OSError."""
-    for name in plan.get("dirs", ()):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(f"{directory}/{name}", 0o755)
+def link(directory: str, plan: Plan) -> None:
+    """The links that a plan wants in the replica's directory. Raises OSError."""
     for name, target in plan.get("links", {}).items():
         with contextlib.suppress(FileExistsError):
             os.symlink(target, f"{directory}/{name}")
