@@ -48,6 +48,19 @@ def test_results_that_cannot_be_stored_are_a_failure() -> None:
     assert job.message == "its results could not be stored: obs://bucket/out: no permission"
 
 
+def test_a_rule_may_leave_out_who_succeeded_and_could_not_be_stored() -> None:
+    rule = Retry((Reason.STAGING_FAILED,), 2, not_codes=(0,))
+    room, job = running(writing(retries=(rule,)))
+    room.end(job)
+    saved(room, job, "obs://bucket/out: no permission")
+    assert (job.state, job.attempt) == (State.FAILED, 1)
+
+    room, job = running(writing(retries=(rule,)))
+    room.end(job, code=None, cause=Cause.STAGING)
+    saved(room, job)
+    assert (job.live, job.attempt) == (True, 2)
+
+
 def test_one_that_failed_or_was_stopped_is_saved_too_and_keeps_its_reason() -> None:
     room, job = running(writing())
     assert kinds(room.end(job, code=3)) == [Save]

@@ -83,10 +83,9 @@ def end_attempt(board: Board, live: Live) -> None:
 def starts_over(live: Live) -> Again | None:
     """Whether it goes back to the queue when the attempt that is judged is over."""
     assert live.verdict is not None, "a gang whose members have all ended has a verdict"
-    decided = _first_to_fail(live)
-    return another_go(
-        live.spec.policy, live.past, live.verdict.reason, decided.shell_code if decided else None
-    )
+    # Where nobody failed, but what they made could not be stored, it is the lead that decided.
+    decided = _first_to_fail(live) or live.lead
+    return another_go(live.spec.policy, live.past, live.verdict.reason, decided.shell_code)
 
 
 def give_up(board: Board, live: Live) -> None:

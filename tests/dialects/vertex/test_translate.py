@@ -157,11 +157,12 @@ def test_a_job_may_run_seven_days():
 
 
 def test_crashes_and_lost_machines_are_tried_again():
-    crashes, platform = translated(job()).spec.policy.retries
+    crashes, platform, internal = translated(job()).spec.policy.retries
     assert set(crashes.on) == {Reason.KILLED, Reason.PROGRAM_FAILED}
     assert (crashes.codes, crashes.times) == ((134, 139), 3)
     assert set(platform.on) == {Reason.NODE_LOST, Reason.KILLED}
     assert (platform.times, platform.codes, platform.not_codes) == (3, (), (134, 139))
+    assert (internal.on, internal.times, internal.not_codes) == ((Reason.STAGING_FAILED,), 2, (0,))
 
 
 def test_a_worker_that_is_lost_is_started_again_in_its_place():
@@ -173,7 +174,7 @@ def test_a_worker_that_is_lost_is_started_again_in_its_place():
 
 def test_the_whole_job_starts_again_instead_where_that_is_wanted():
     together = policy(restartJobOnWorkerRestart=True)
-    assert (together.in_place, [rule.times for rule in together.retries]) == (None, [3, 8])
+    assert (together.in_place, [rule.times for rule in together.retries]) == (None, [3, 8, 2])
 
 
 def test_nothing_is_tried_again_where_that_is_not_wanted():

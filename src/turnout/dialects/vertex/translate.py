@@ -37,6 +37,9 @@ _IN_PLACE = Retry(on=_LOST, times=5, not_codes=_ABORTED)
 _TOGETHER = Retry(on=_LOST, times=_IN_PLACE.times + _PLATFORM.times, not_codes=_ABORTED)
 """For jobs whose replicas cannot do without each other: all start again instead of one."""
 
+_INTERNAL = Retry(on=(Reason.STAGING_FAILED,), times=2, not_codes=(0,))
+"""What went wrong on our side; but nobody trains again because results of a success could not be stored."""
+
 _Strategy = Scheduling.Strategy
 _SPOT = frozenset({_Strategy.SPOT, _Strategy.LOW_COST})
 
@@ -198,8 +201,8 @@ def _retries(scheduling: Scheduling) -> tuple[tuple[Retry, ...], Retry | None]:
     if scheduling.disable_retries:
         return (), None
     if scheduling.restart_job_on_worker_restart:
-        return (_CRASHES, _TOGETHER), None
-    return (_CRASHES, _PLATFORM), _IN_PLACE
+        return (_CRASHES, _TOGETHER, _INTERNAL), None
+    return (_CRASHES, _PLATFORM, _INTERNAL), _IN_PLACE
 
 
 def _put_back(scheduling: Scheduling) -> int:
