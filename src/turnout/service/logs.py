@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import heapq
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from turnout.service.merged import Numbered
 _FOREVER = (1 << 63) - 1
 _BATCH = 2000
 _PIECE = 1 << 18
+_LITTLE = 1 << 12
+_JUST_NOW = 1_000_000_000
 _PAGE_BYTES = 4 << 20
 """A page may end early, so that long lines do not fill the memory."""
 
@@ -50,6 +53,9 @@ class Logs:
     ) -> LogPage:
         """Lines with start <= time <= end, oldest first, replicas and streams interleaved by time."""
         offsets = _read_cursor(cursor, view.job.id)
+        if self._are_small(view):
+            # To hand it to a thread would take longer than to do it.
+            return self._page(view, start, end, limit, offsets)
         return await asyncio.to_thread(self._page, view, start, end, limit, offsets)
 
     async def follow(self, caller: Caller, view: JobView, cursor: str = "") -> AsyncIterator[LogPage]:
@@ -131,6 +137,19 @@ class Logs:
             ]
             for attempt in range(1, view.job.attempt + 1)
         ]
+
+    def _are_small(self, view: JobView) -> bool:
+        """A first attempt of one replica that has ended just now and said little, so that it is still in memory."""
+        job = view.job
+        if (
+            job.attempt != 1
+            or len(view.replicas) != 1
+            or job.live
+            or time.time_ns() - (job.ended or 0) > _JUST_NOW
+        ):
+            return False
+        log = self._jobs.log(job, 1, view.replicas[0].name)
+        return log.size(0) + log.size(1) <= _LITTLE
 
     def _page(self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int]) -> LogPage:
         streams = [

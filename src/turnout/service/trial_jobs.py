@@ -57,7 +57,10 @@ class TrialJobs:
             return None
         if not any(path.startswith(f"{place}/") for place in spec.scratch):
             return None
-        return await asyncio.to_thread(self._control.written, job, lead_of(spec), path, _LARGEST_FILE)
+        if job.live:
+            return await asyncio.to_thread(self._control.written, job, lead_of(spec), path, _LARGEST_FILE)
+        # It is the last look, and what was just written is in memory.
+        return self._control.written(job, lead_of(spec), path, _LARGEST_FILE)
 
     async def stop_trial(self, trial: Trial, why: str) -> None:
         await self._control.search(StopTrial(trial.job, trial.number, why))
