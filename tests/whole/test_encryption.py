@@ -297,6 +297,63 @@ def test_objects_after_the_key_is_destroyed(house: House):
     assert house.bucket().get_blob("run/model/weights") is None
 
 
+def test_nothing_of_a_search_can_be_read_either(house: House):
+    script = f'echo {MARKER} printed $1; echo "TURNOUT_METRIC {MARKER}=1.5"; [ "$1" != --kind={MARKER}-b ]'
+    client = house.cloud.client()
+    made = _tuning_job(house, script, max_failed_trial_count=5)
+    house.service.native(f"/jobs/{made.name.rpartition('/')[2]}/wait?timeout=60")
+    job: Any = client.get_hyperparameter_tuning_job(name=made.name)
+    assert job.state.name == "JOB_STATE_SUCCEEDED", job
+    assert {trial.parameters[0].value for trial in job.trials} == {f"{MARKER}-a", f"{MARKER}-b"}
+    assert [
+        trial.final_measurement.metrics[0].metric_id
+        for trial in job.trials
+        if trial.state.name == "SUCCEEDED"
+    ]
+    assert house.readable() == set()
+    house.key.unlink()
+    with pytest.raises(BadRequest, match=KEY):
+        client.get_hyperparameter_tuning_job(name=made.name)
+
+
+def test_a_search_whose_key_is_destroyed_meanwhile_fails(house: House):
+    made = _tuning_job(house, f"echo {MARKER}; sleep 1000")
+    job = made.name.rpartition("/")[2]
+    house.service.native(f"/jobs/{job}/wait?for=started&timeout=60")
+    house.service.kill()
+    house.key.unlink()
+    house.service.start()
+    ended = house.service.native(f"/jobs/{job}/wait?timeout=60")
+    assert (ended["state"], ended["reason"]) == ("failed", "refused by the engine")
+    with urllib.request.urlopen(f"{house.service.endpoint}/metrics", timeout=30) as answer:
+        assert b'turnout_jobs{state="running"} 0\n' in answer.read()
+
+
+def _tuning_job(house: House, script: str, **fields: Any) -> Any:
+    pool = {
+        "machine_spec": {"machine_type": "n1-standard-4"},
+        "replica_count": 1,
+        "container_spec": {"image_uri": "python:3", "command": ["/bin/sh", "-c", script, "sh"]},
+    }
+    job: Any = {
+        "display_name": "search",
+        "study_spec": {
+            "metrics": [{"metric_id": MARKER, "goal": "MAXIMIZE"}],
+            "parameters": [
+                {"parameter_id": "kind", "categorical_value_spec": {"values": [f"{MARKER}-a", f"{MARKER}-b"]}}
+            ],
+            "algorithm": "GRID_SEARCH",
+        },
+        "max_trial_count": 2,
+        "parallel_trial_count": 1,
+        "trial_job_spec": {"worker_pool_specs": [pool]},
+        "encryption_spec": {"kms_key_name": KEY},
+    }
+    return house.cloud.client().create_hyperparameter_tuning_job(
+        parent=house.cloud.parent, hyperparameter_tuning_job=job | fields
+    )
+
+
 def _output() -> dict[str, Any]:
     return {"spec": {"baseOutputDirectory": OUTPUT}}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace as changed
 
-from turnout.job import Event, Job, NewJob, Past, Program, Replica, Role, Spec
+from turnout.job import Event, Job, NewJob, Past, Program, Replica, Role, Search, Spec
 from turnout.vault import Header, KeyGone, KeyRing, is_sealed, is_sealed_text
 
 if TYPE_CHECKING:
@@ -152,8 +152,11 @@ class Locks:
             self._keys.pop(self._ended.popleft(), None)
 
 
-def stand_in(data: bytes, replicas: list[Replica]) -> Spec:
-    """For a job that lives although its key is gone: enough to see its replicas to their end, not to start any."""
+def stand_in(data: bytes, replicas: list[Replica], *, searches: bool) -> Spec:
+    """For a job that lives although its key is gone: enough to see its replicas to their end, not to start any.
+
+    `searches`: it has trials, which are jobs of their own.
+    """
     from turnout.vault.header import read_header
 
     found = read_header(data)
@@ -162,7 +165,8 @@ def stand_in(data: bytes, replicas: list[Replica]) -> Spec:
     counts = {name: sum(replica.role == name for replica in replicas) or 1 for name in names}
     first = next(iter(names))
     roles = tuple(Role(name, Program(), count, leads=name == first) for name, count in counts.items())
-    return Spec(roles, key=found[0].key, wrapped_key=found[0].text)
+    search = Search((), (), ()) if searches else None
+    return Spec(roles, key=found[0].key, wrapped_key=found[0].text, search=search)
 
 
 def _about(job_id: int, what: str) -> str:

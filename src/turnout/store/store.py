@@ -22,6 +22,7 @@ from turnout.job import (
     ReplicaName,
     Sample,
     Spec,
+    State,
     Trial,
 )
 from turnout.store import rows
@@ -128,16 +129,18 @@ class Store:
         live: list[LiveJob] = []
         for row in found:
             job = self._job(row[:-1])
-            gang = gangs.get(job.id, [])
-            spec = self._live_spec(job, row[-1], gang)
-            live.append(LiveJob(job, spec, gang, pasts.get(job.id, ()), trials.get(job.id, ())))
+            gang, tries = gangs.get(job.id, []), trials.get(job.id, ())
+            spec = self._live_spec(job, row[-1], gang, tries)
+            live.append(LiveJob(job, spec, gang, pasts.get(job.id, ()), tries))
         return live
 
-    def _live_spec(self, job: Job, data: bytes, gang: list[Replica]) -> Spec:
+    def _live_spec(self, job: Job, data: bytes, gang: list[Replica], trials: tuple[Trial, ...]) -> Spec:
         try:
             spec, lost = rows.spec_of(self._locks.opened_spec(job.id, bytes(data))), False
         except KeyGone:
-            spec, lost = stand_in(bytes(data), gang), True
+            # Only a search gets on without ever having had a place.
+            searches = bool(trials) or (job.state is not State.QUEUED and not job.attempt)
+            spec, lost = stand_in(bytes(data), gang, searches=searches), True
         self._locks.live(job, spec, lost=lost)
         return spec
 
