@@ -221,7 +221,8 @@ class Client:
             )
         if response.status >= 400:
             error = answer.get("error") or {}
-            raise self._rejection(error.get("code", ""), error.get("message", f"HTTP {response.status}"))
+            message = error.get("message", f"HTTP {response.status}")
+            raise self._rejection(error.get("code", ""), message, show_code=False)
         return answer
 
     def _gone(self, error: Exception) -> Unreachable:
@@ -237,9 +238,10 @@ class Client:
             "or name another one with --endpoint or TURNOUT_ENDPOINT"
         )
 
-    def _rejection(self, code: str, message: str) -> Rejected:
+    def _rejection(self, code: str, message: str, *, show_code: bool = True) -> Rejected:
+        """A cloud's code is shown: people look it up. What our own API calls an error says nothing more."""
         if not code.startswith("AuthFailure") and code != "Unauthenticated":
-            return Rejected(f"{message} ({code})" if code else message, code=code)
+            return Rejected(f"{message} ({code})" if code and show_code else message, code=code)
         if self.key == NOBODY:
             message = "the service wants a key, and none is given"
         elif code in _WRONG_KEY:

@@ -111,19 +111,17 @@ class Locks:
 
     def document(self, job_id: int, data: bytes) -> bytes | None:
         """None: its key is gone."""
-        if not is_sealed(data):
-            return data
-        try:
-            return self.ring.opened(data, _about(job_id, "document"))
-        except KeyGone:
-            return None
+        return self._opened(job_id, data, "document")
 
     def opened_trial(self, job_id: int, data: bytes) -> bytes | None:
         """None: its key is gone."""
+        return self._opened(job_id, data, "trial")
+
+    def _opened(self, job_id: int, data: bytes, what: str) -> bytes | None:
         if not is_sealed(data):
             return data
         try:
-            return self.ring.opened(data, _about(job_id, "trial"))
+            return self.ring.opened(data, _about(job_id, what))
         except KeyGone:
             return None
 
