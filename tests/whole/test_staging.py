@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,6 +38,9 @@ class Place:
 
     def put(self, key: str, data: bytes) -> None:
         self._store.put(key, data)
+
+    def delete(self, key: str) -> None:
+        self._store.delete(key)
 
     def names(self) -> set[str]:
         return {one["path"] for page in self._store.list() for one in page}
@@ -101,6 +105,32 @@ def test_results_that_cannot_be_stored_fail_the_job(place: Place):
     assert "cos://models/code" in job["message"]
     assert "does not permit it" in job["message"]
     assert place.everything() == {}
+
+
+@pytest.fixture
+def cramped(place: Place) -> Iterator[Service]:
+    """A service whose disk has 24 MB."""
+    with running(place.config("none")) as service:
+        service.data.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=711", "tmpfs", service.data], check=True)
+        try:
+            yield service.start()
+        finally:
+            service.clean()
+            subprocess.run(["umount", "-l", service.data], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk_fails_the_job_that_does_not_fit_and_no_other(cramped: Service, place: Place):
+    place.put("code/big", bytes(40 << 20))
+    job = run(cramped, "large", "echo never")
+    assert (job["state"], job["reason"]) == ("failed", "staging failed")
+    assert "no space is left for" in job["message"]
+    assert "it needs 41.9 MB" in job["message"]
+    _until(lambda: not list((cramped.data / "copies").iterdir()))
+    place.delete("code/big")
+    assert run(cramped, "small", "echo fits > note")["state"] == "succeeded"
+    assert place.everything() == {"code/note": b"fits\n"}
 
 
 def test_secrets_stay_with_the_mover(service: Service, place: Place):
