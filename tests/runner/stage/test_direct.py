@@ -1,0 +1,63 @@
+"""Ranges straight from the socket of a real S3 server; and what comes by obstore instead."""
+
+import os
+
+import pytest
+
+from tests.runner.stage.driving import store
+from tests.stores import READER, S3, Gcs, wire
+from turnout.runner.stage import direct
+
+CHUNK = 1 << 16
+KEY = "a b+c/ü"
+
+
+@pytest.fixture
+def content(s3: S3) -> bytes:
+    return os.urandom(1 << 20)
+
+
+def read(backing: dict, etag: str | None, start: int, end: int) -> bytes:
+    return b"".join(direct.read(store(backing), KEY, etag, start, end, CHUNK))
+
+
+def test_the_range_that_was_asked_for(s3: S3, content: bytes) -> None:
+    backing = s3.backing()
+    etag = store(backing).put(KEY, content)["e_tag"]
+    assert read(backing, etag, 0, len(content)) == content
+    assert read(backing, etag, 1000, 300_000) == content[1000:300_000]
+    assert read(s3.backing(backing["url"].removeprefix("s3://"), keys=READER), etag, 5, 6) == content[5:6]
+
+
+def test_nothing_of_another_object(s3: S3, content: bytes) -> None:
+    backing = s3.backing()
+    etag = store(backing).put(KEY, content)["e_tag"]
+    store(backing).put(KEY, b"another")
+    assert read(backing, etag, 0, 7) == b""
+    assert read(backing, None, 0, 7) == b""
+
+
+def test_as_much_as_came_when_it_broke_off(s3: S3, content: bytes) -> None:
+    backing = s3.backing()
+    etag = store(backing).put(KEY, content)["e_tag"]
+    with wire(s3.port, cut=1, after=300_000) as line:
+        got = read(backing | {"endpoint": f"http://127.0.0.1:{line.port}"}, etag, 0, len(content))
+    assert 0 < len(got) < len(content)
+    assert content.startswith(got)
+
+
+def test_nothing_where_there_is_nobody_or_no_permission(s3: S3) -> None:
+    backing = s3.backing()
+    etag = store(backing).put(KEY, b"x")["e_tag"]
+    assert read(backing | {"endpoint": "http://127.0.0.1:1"}, etag, 0, 1) == b""
+    assert read(backing | {"secret": "wrong"}, etag, 0, 1) == b""
+
+
+def test_nothing_where_only_obstore_knows_the_way(s3: S3, gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    gcs.make_bucket("direct")
+    gcs.put("direct", KEY, b"x")
+    assert read(gcs.backing("direct"), store(gcs.backing("direct")).head(KEY)["e_tag"], 0, 1) == b""
+    backing = s3.backing()
+    etag = store(backing).put(KEY, b"x")["e_tag"]
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    assert read(backing, etag, 0, 1) == b""
