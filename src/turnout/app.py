@@ -37,7 +37,7 @@ from turnout.engines.local.account import Account, job_user
 from turnout.engines.local.interpreters import ask, host_python
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
-from turnout.search import Conductor
+from turnout.search import Conductor, missing_packages
 from turnout.service import Assets, Jobs, Logs, Objects, Searches, TrialJobs
 from turnout.storage import Backing, Remote, Storage
 from turnout.storage.remote import check as check_backing
@@ -128,7 +128,7 @@ async def house(
     )
     rest = Starlette(
         routes=[
-            *native.routes(jobs, logs, objects, keys, settings, visits.uris),
+            *native.routes(jobs, logs, searches, objects, keys, settings, visits.uris),
             *Shells(jobs, gate).routes(),
             modelarts.link_route(rooms),
             *status_routes(jobs),
@@ -295,6 +295,11 @@ def check(settings: Settings) -> None:
         grpc.check()
     if not data.exists():
         host_python(account)
+
+
+def missing_for_search() -> list[str]:
+    """What the extra `search` would install. Looks only."""
+    return missing_packages()
 
 
 def job_interpreter(settings: Settings, runtime: str = "") -> str:

@@ -135,6 +135,67 @@ def test_explain_wraps_what_is_long_and_says_the_zone(recorder):
     assert "02:40:00.000Z" in Terminal(80, "main").run("explain", "j", TZ="UTC")[1]
 
 
+def test_explain_shows_the_last_trials_of_a_search(recorder):
+    def trial(number: int, **more: object) -> dict[str, object]:
+        usual = {"state": "succeeded", "value": number / 7, "started": 0, "ended": 10**9, "message": ""}
+        return {"number": number, "id": f"{number:08x}", "parameters": {"lr": 0.1}} | usual | more
+
+    failed = trial(12, state="infeasible", value=None, message="worker-0 exited with code 2")
+    recorder.answers["jobs/j/explain"] = {
+        "name": "j", "id": "7", "cluster": "ap-beijing", "state": "running", "replicas": [], "events": [],
+        "why": ["It is running: 1 of its trials at the moment."], "workspaces": [],
+        "trials": [*map(trial, range(1, 12)), failed, trial(13, state="requested", started=None, value=None)],
+    }  # fmt: skip
+    code, seen = Terminal(100, "main").run("explain", "j")
+    assert code == 0, seen
+    assert [line.split() for line in plain(seen).splitlines()[3:]] == [
+        ["TRIAL", "ID", "STATE", "TIME", "VALUE", "MESSAGE"],
+        ["…", "3", "before", "(--output", "json)"],
+        *([str(n), f"{n:08x}", "succeeded", "1.0", "s", f"{n / 7:g}", "lr=0.1"] for n in range(4, 12)),
+        ["12", "0000000c", "infeasible", "1.0", "s", "worker-0", "exited", "with", "code", "2"],
+        ["13", "0000000d", "requested", "lr=0.1"],
+    ]
+
+
+def test_keys_and_listings_wrap_what_is_long_and_say_the_zone(recorder):
+    made, label = 1_500_000_000 * 10**9, "Ann, whose laptop has a long name"
+    key = {"id": "AKID" + "x" * 20, "project": "vision", "root": False, "created": made, "label": label}
+    recorder.answers["keys"] = {"keys": [key]}
+    _, seen = Terminal(80, "main").run("keys", "list", TZ="Asia/Shanghai")
+    assert seen.splitlines() == [
+        "ID                        PROJECT  CREATED                    LABEL",
+        f"{key['id']}  vision   2017-07-14 10:40:00+08:00  Ann, whose laptop",
+        f"{'':64}has a long name",
+    ]
+    found = {"key": "a", "size": 2048, "modified": made, "etag": "e", "crc32c": None, "content_type": "c"}
+    recorder.answers |= {"whoami": {}, "objects": {"objects": [found], "prefixes": [], "next": ""}}
+    _, seen = Terminal(80, "main").run("ls", "-l", "gs://data", TZ="UTC")
+    assert seen.splitlines()[1].split("    ")[1:] == ["2017-07-14 02:40:00Z", "a"]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("nofile", "nofile: No such file or directory"),
+        (".", ". is a directory: copy it with -r"),
+        ("gs://data/nothing", "there is no gs://data/nothing"),
+    ],
+)
+def test_nothing_is_above_the_reason_why_nothing_is_copied(recorder, source, complaint):
+    recorder.answers |= {"whoami": {}, "objects": {"objects": [], "prefixes": [], "next": ""}}
+    recorder.answers["object/info"] = {"error": {"code": "NotFound", "message": "there is none"}}
+    code, seen = Terminal(80, "main").run("cp", source, "gs://data/")
+    assert (code, seen) == (1, f"turnout: {complaint}\n")
+
+
+def test_a_bar_that_was_there_goes_before_an_error_is_told(recorder, tmp_path):
+    recorder.answers |= {"whoami": {}, "objects": {"objects": [], "prefixes": [], "next": ""}}
+    (tmp_path / "a").write_bytes(b"")
+    _, seen = Terminal(80, "main").run("cp", str(tmp_path / "a"), str(tmp_path / "none"), "gs://data/")
+    up_and_erased = "\x1b[1A\x1b[2K"
+    assert seen.endswith(f"{up_and_erased}turnout: {tmp_path}/none: No such file or directory\n")
+
+
 def test_a_job_that_printed_nothing_is_told_to_a_person_only(recorder, terminal, run_tictl):
     recorder.answers["DescribeJob"] = {"Job": JOB | {"Id": "u", "State": "Succeeded"}}
     recorder.answers["QueryLogs"] = {"Logs": [], "Context": "", "Listover": True}

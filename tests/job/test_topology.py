@@ -89,6 +89,13 @@ def test_the_maps_show_the_job_where_it_wants_that():
         assert list(told) == ["cluster", "job", "task", "environment"]
 
 
+def test_a_trial_is_named_in_the_task():
+    launch, gang = vertex_pools(trial="3")
+    told = everything(launch, gang, 1)
+    assert json.loads(told["TF_CONFIG"])["task"] == {"type": "worker", "index": 0, "trial": "3"}
+    assert json.loads(told["CLUSTER_SPEC"])["task"] == {"type": "workerpool1", "index": 0, "trial": "3"}
+
+
 def test_hosts_by_name():
     launch, gang = vertex_pools()
     cluster = json.loads(maps(launch, gang, named=True)["CLUSTER_SPEC"][:-1] + "}")["cluster"]

@@ -34,6 +34,15 @@ def _interpreter(settings: config.Settings, runtime: str, advice: str) -> Findin
         return Finding(Status.MISSING, error.message, advice, needed=True)
 
 
+def search(settings: config.Settings) -> Finding:
+    from turnout import app
+
+    if missing := app.missing_for_search():
+        advice = f"for hyper-parameter search: {sys.executable} -m pip install 'turnout[search]'"
+        return Finding(Status.MISSING, f"without {', '.join(missing)}", advice)
+    return Finding(Status.OK, "the libraries of the extra `search`")
+
+
 CHECKS: dict[str, Check] = {
     "versions": machine.versions,
     "data directory": machine.data_directory,
@@ -46,6 +55,7 @@ CHECKS: dict[str, Check] = {
     "GPUs": machine.gpus,
     "containers": machine.containers,
     "NFS": machine.nfs,
+    "search": search,
 }
 
 

@@ -10,6 +10,7 @@ from turnout.cli.options import Form
 from turnout.cli.wait import duration
 
 FEW = 4
+MOST_TRIALS = 10
 
 
 def explain(job: str, cluster: str, endpoint: str | None, output: Form) -> None:
@@ -25,6 +26,9 @@ def explain(job: str, cluster: str, endpoint: str | None, output: Form) -> None:
         table.show_wrapped(
             ["REPLICA", "STATE", "TIME", "END", "MESSAGE"], [_replica(r) for r in view["replicas"]]
         )
+    if view.get("trials"):
+        print()
+        table.show_wrapped(["TRIAL", "ID", "STATE", "TIME", "VALUE", "MESSAGE"], _trials(view["trials"]))
     if view["events"]:
         print()
         table.show_wrapped(["WHEN", "EVENT", "MESSAGE"], [_event(e) for e in view["events"]])
@@ -44,10 +48,30 @@ def _kept(view: Document) -> list[str]:
 
 
 def _replica(replica: Document) -> list[str]:
-    took = ""
-    if replica["started"] is not None:
-        took = duration(((replica["ended"] or time.time_ns()) - replica["started"]) / 1e9)
-    return [replica["name"], replica["state"], took, _end(replica), replica.get("message") or ""]
+    return [replica["name"], replica["state"], _took(replica), _end(replica), replica.get("message") or ""]
+
+
+def _trials(trials: list[Document]) -> list[list[str]]:
+    """The last few; whoever wants all of them wants JSON."""
+    shown = [
+        [
+            str(one["number"]),
+            one["id"],
+            one["state"],
+            _took(one),
+            "" if one["value"] is None else f"{one['value']:g}",
+            one["message"] or ", ".join(f"{name}={value}" for name, value in one["parameters"].items()),
+        ]
+        for one in trials[-MOST_TRIALS:]
+    ]
+    before = len(trials) - len(shown)
+    return [["…", "", "", "", "", f"{before} before (--output json)"], *shown] if before else shown
+
+
+def _took(one: Document) -> str:
+    if one["started"] is None:
+        return ""
+    return duration(((one["ended"] or time.time_ns()) - one["started"]) / 1e9)
 
 
 def _end(replica: Document) -> str:

@@ -43,12 +43,21 @@ def _explain_search(machine: Machine, live: Live) -> Explanation:
     """It waits for what its trials wait for."""
     trials = [machine.jobs[trial.child] for trial in live.trials.values() if trial.child in machine.jobs]
     running = sum(trial.job.state is State.RUNNING for trial in trials)
-    if live.job.state is State.RUNNING:
-        return Explanation([f"It is running: {running} of its trials at the moment."])
-    if not trials:
-        return Explanation(["Its first trial has not been chosen yet."])
-    first = explain(machine, trials[0])
-    return first._replace(why=["Its first trial has not started yet.", *first.why])
+    waiting = next((trial for trial in trials if trial.job.state is State.QUEUED), None)
+    if live.job.state is not State.RUNNING:
+        why = [
+            "Its first trial has not started yet." if trials else "Its first trial has not been chosen yet."
+        ]
+    else:
+        why = [f"It is running: {running} of its trials at the moment.", *_so_far(live)]
+    if waiting is None:
+        return Explanation(why)
+    told = explain(machine, waiting)
+    return told._replace(why=[*why, f"Its trial {waiting.job.name} waits.", *told.why])
+
+
+def _so_far(live: Live) -> list[str]:
+    return [f"So far, the {live.job.message}."] if live.job.message else []
 
 
 def _explain_waiting(machine: Machine, live: Live) -> Explanation:

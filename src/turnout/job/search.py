@@ -170,3 +170,10 @@ def _spaced(parameter: Parameter, count: int) -> Iterator[float]:
             case "reverse_log":
                 yield low + high - high * (low / high) ** share
     yield high
+
+
+def how_to_install(missing: Sequence[str]) -> str:
+    return (
+        f"hyper-parameter search needs {', '.join(missing)} on the server: "
+        "pip install 'turnout[search]', in the service's own environment"
+    )

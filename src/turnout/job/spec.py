@@ -125,6 +125,8 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     logs: LogExport | None = None
     told: str = ""
     """A JSON object that TF_CONFIG and CLUSTER_SPEC show as `job`."""
+    trial: str = ""
+    """Which trial of a search this is, as TF_CONFIG and CLUSTER_SPEC show it in `task`."""
     debug: bool = False
     """Keep the workspace after the end, and open shells."""
     shell: bool = False

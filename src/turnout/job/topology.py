@@ -47,10 +47,10 @@ def maps(launch: Launch, gang: Gang, named: bool = False) -> dict[str, str]:
 
 def tasks(launch: Launch, me: Peer) -> dict[str, str]:
     """What comes behind the gang's `maps` for this member."""
-    role = me.name.role
+    role, index, trial = me.name.role, me.name.index, launch.spec.trial
     return {
-        TF_CONFIG: _task(_types(launch).get(role, role), me.name.index),
-        CLUSTER_SPEC: _task(role, me.name.index),
+        TF_CONFIG: _task(_types(launch).get(role, role), index, trial),
+        CLUSTER_SPEC: _task(role, index, trial),
     }
 
 
@@ -66,6 +66,6 @@ def _map(members: list[tuple[str, Peer]], named: bool) -> str:
     return f'{{"cluster":{msgspec.json.encode(cluster).decode()},'
 
 
-def _task(kind: str, index: int) -> str:
-    task = msgspec.json.encode({"type": kind, "index": index}).decode()
-    return f'"task":{task},"environment":"cloud"}}'
+def _task(kind: str, index: int, trial: str) -> str:
+    task = {"type": kind, "index": index} | ({"trial": trial} if trial else {})
+    return f'"task":{msgspec.json.encode(task).decode()},"environment":"cloud"}}'

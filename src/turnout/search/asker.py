@@ -20,7 +20,7 @@ import msgspec
 from turnout.errors import Invalid, Misconfigured, Unavailable
 from turnout.job import Measurement, Trial, TrialState
 from turnout.job.algorithms import LARGEST_SEED, check
-from turnout.job.search import Point, Search
+from turnout.job.search import Point, Search, how_to_install
 from turnout.search.messages import Answer, Ask, Draw, Judge, Measured, Open, Scan, Weigh
 from turnout.search.seen import Seen
 
@@ -148,9 +148,7 @@ class Asker:
                 raise
         self._leaving = asyncio.get_running_loop().call_later(self._idle, self._leave)
         if answer.missing:
-            raise Misconfigured(
-                f"hyper-parameter search needs {answer.missing}: pip install 'turnout[search]'"
-            )
+            raise Misconfigured(how_to_install([answer.missing]))
         if answer.broken:
             raise Unavailable(f"the search library failed: {answer.broken}")
         if answer.wrong:

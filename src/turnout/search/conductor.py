@@ -6,7 +6,7 @@ from pathlib import Path
 
 from turnout.errors import NotFound
 from turnout.job import Search
-from turnout.search.asker import Asker
+from turnout.search.asker import Asker, missing_packages
 from turnout.search.hands import Hands
 from turnout.search.running import Running
 from turnout.store import Store
@@ -47,6 +47,10 @@ class Conductor:
         await asyncio.gather(*(task for _, task in running), return_exceptions=True)
         for asker in (*(one.asker for one, _ in running), *self._asked.values()):
             await asker.close()
+
+    def missing(self) -> list[str]:
+        """The libraries that are not installed."""
+        return missing_packages()
 
     async def importance(self, job_id: int) -> list[tuple[str, float, float]]:
         """(name, mean, std) of each parameter that varies, the largest first; empty: there is too little to go by."""

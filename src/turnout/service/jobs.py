@@ -319,7 +319,11 @@ def check_labels(labels: dict[str, str]) -> None:
 def _why_ended(view: JobView) -> list[str]:
     job = view.job
     if job.state is State.SUCCEEDED:
-        return ["It succeeded: its lead exited with code 0."]
+        return [
+            f"It succeeded: {_one_line(job.message)}."
+            if job.message
+            else "It succeeded: its lead exited with code 0."
+        ]
     verb = "was stopped" if job.state is State.STOPPED else f"{job.state}"
     told = _one_line(job.message)
     if told and (job.reason is None or job.reason in told):

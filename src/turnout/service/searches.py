@@ -4,14 +4,19 @@ from typing import Protocol
 
 from turnout.control import Control
 from turnout.control.turn import StopTrial
-from turnout.errors import NotFound, WrongState
-from turnout.job import Measurement, Trial
+from turnout.errors import NotFound, Unsupported, WrongState
+from turnout.job import Measurement, NewJob, Trial
+from turnout.job.search import how_to_install
 from turnout.service.jobs import Caller, JobView
 from turnout.store import Store
 
 
 class Minds(Protocol):
     """Who knows the libraries."""
+
+    def missing(self) -> list[str]:
+        """Those that are not installed."""
+        ...
 
     async def importance(self, job_id: int) -> list[tuple[str, float, float]]: ...
 
@@ -23,6 +28,11 @@ class Searches:
         self._store = store
         self._control = control
         self._minds = minds
+
+    def check(self, new: NewJob) -> None:
+        """Raises Unsupported for a search that nobody here can conduct."""
+        if new.spec.search and (missing := self._minds.missing()):
+            raise Unsupported(how_to_install(missing))
 
     async def trials(self, view: JobView) -> list[Trial]:
         """By number; none for a job that is not a search."""

@@ -5,6 +5,7 @@ import re
 from tests.running import ROOT
 from turnout.dialects.vertex import schema
 from turnout.dialects.vertex.wire import CustomJob, Message
+from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 
 
 def documented() -> dict[str, list[str]]:
@@ -16,14 +17,18 @@ def documented() -> dict[str, list[str]]:
     }
 
 
-def fields(message: type[Message]) -> dict[str, list[str]]:
+def gather(message: type[Message], found: dict[str, list[str]]) -> None:
+    if message.__name__ in found:
+        return
     table = schema.of(message)
-    found = {message.__name__: [field.json for field in table.fields]}
+    found[message.__name__] = [field.json for field in table.fields]
     for field in table.fields:
         if field.message:
-            found |= fields(field.message)
-    return found
+            gather(field.message, found)
 
 
 def test_every_field_is_documented_in_its_order():
-    assert documented() == fields(CustomJob)
+    found: dict[str, list[str]] = {}
+    gather(CustomJob, found)
+    gather(HyperparameterTuningJob, found)
+    assert documented() == found

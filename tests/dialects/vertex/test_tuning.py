@@ -114,8 +114,11 @@ def test_conditions_come_behind_their_parents():
         ({"studySpec": STUDY | {"metrics": [{"metricId": "a b"}]}}, "studySpec.metrics[0].metricId"),
         ({"studySpec": STUDY | {"parameters": []}}, "studySpec.parameters"),
         ({"studySpec": STUDY | {"parameters": [{"parameterId": "a"}]}}, "studySpec.parameters[0]"),
-        ({"studySpec": STUDY | {"algorithm": "GRID_SEARCH"}}, "studySpec"),
-        ({"study_spec": STUDY | {"parameters": STUDY["parameters"] * 2}, "studySpec": None}, "study_spec"),
+        ({"studySpec": STUDY | {"algorithm": "GRID_SEARCH"}}, "studySpec.parameters[0].doubleValueSpec"),
+        (
+            {"study_spec": STUDY | {"parameters": STUDY["parameters"] * 2}, "studySpec": None},
+            "study_spec.parameters[2]",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], field: str):
@@ -162,6 +165,21 @@ def test_a_trial_is_a_custom_job_with_its_values():
     assert child.labels == {"trial_of": "5"}
     kept = msgspec.json.decode(child.document)
     assert (kept["displayName"], kept["labels"]) == ("tune-trial-3", {"team": "a"})
+
+
+def test_variables_may_refer_to_the_trial_or_replace_it():
+    document = tuning()
+    document["trialJobSpec"]["workerPoolSpecs"][0]["containerSpec"]["env"] = [
+        {"name": "RUN", "value": "run-$(CLOUD_ML_TRIAL_ID) $$(CLOUD_ML_TRIAL_ID)"},
+        {"name": "WHO", "value": "$(CLOUD_ML_TRIAL_ID)/$(RANK)"},
+        {"name": "CLOUD_ML_TRIAL_ID", "value": "mine"},
+    ]
+    child = trials.trial_job(parent(document), trial(), Settings())
+    (role,) = child.spec.roles
+    assert role.env["RUN"] == "run-3 $(CLOUD_ML_TRIAL_ID)"
+    assert (role.env["WHO"], "WHO" in role.late) == ("3/$(RANK)", True)
+    assert role.env["CLOUD_ML_TRIAL_ID"] == "mine"
+    assert child.spec.trial == "3"
 
 
 def test_a_trial_as_it_is_shown():

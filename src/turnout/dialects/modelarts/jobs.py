@@ -84,6 +84,7 @@ async def create(house: House, request: Request, caller: Caller) -> Response:
     experiment, is_new = await _experiment(house, caller, workspace, document)
     asset, config = await _algorithm(house, caller, document), await _config(house, caller, document)
     new = translate.new_job(document, _place(house, caller), asset, config=config)
+    house.searches.check(new)
     new = await _checked(house, caller, new)
     await quotas.check(house, caller)
     await workspaces.check_quota(house, caller, workspace)

@@ -19,7 +19,7 @@ from turnout.dialects.native.shells import Uris, shell_routes
 from turnout.dialects.native.wire import explain_document, job_document, line_document
 from turnout.job import Job, State
 from turnout.paths import Paths
-from turnout.service import Caller, Jobs, JobView, LogPage, Logs, Objects
+from turnout.service import Caller, Jobs, JobView, LogPage, Logs, Objects, Searches
 
 _LONGEST_WAIT = 600
 _LINES_AT_ONCE = 2000
@@ -30,27 +30,29 @@ _UNTIL: dict[str, Callable[[Job], bool]] = {
 
 
 def routes(
-    jobs: Jobs, logs: Logs, objects: Objects, keys: Keys, settings: Settings, uris: Uris
+    jobs: Jobs, logs: Logs, searches: Searches, objects: Objects, keys: Keys, settings: Settings, uris: Uris
 ) -> list[Route]:
-    calls = _Calls(jobs, logs, settings)
+    calls = _Calls(jobs, logs, searches, settings)
     guarded = guard(keys, settings.no_auth)
     table: dict[str, Handler] = {
         "/turnout/v1/whoami": calls.whoami,
         "/turnout/v1/clusters": calls.clusters,
-        "/turnout/v1/jobs/{job}": calls.job,
-        "/turnout/v1/jobs/{job}/explain": calls.explain,
-        "/turnout/v1/jobs/{job}/wait": calls.wait,
-        "/turnout/v1/jobs/{job}/logs": calls.logs,
+        # A name may have slashes: paths are matched when `%2F` is one again.
+        "/turnout/v1/jobs/{job:path}/explain": calls.explain,
+        "/turnout/v1/jobs/{job:path}/wait": calls.wait,
+        "/turnout/v1/jobs/{job:path}/logs": calls.logs,
     }
     about_jobs = [Route(path, guarded(handler)) for path, handler in table.items()]
     about_jobs += shell_routes(jobs, uris, guarded)
+    about_jobs.append(Route("/turnout/v1/jobs/{job:path}", guarded(calls.job)))
     return [*about_jobs, *object_routes(objects, guarded), *key_routes(keys, guarded)]
 
 
 class _Calls:
-    def __init__(self, jobs: Jobs, logs: Logs, settings: Settings) -> None:
+    def __init__(self, jobs: Jobs, logs: Logs, searches: Searches, settings: Settings) -> None:
         self._jobs = jobs
         self._logs = logs
+        self._searches = searches
         self._settings = settings
 
     async def whoami(self, request: Request, caller: Caller) -> Response:
@@ -71,8 +73,8 @@ class _Calls:
         view = await self._find(request, caller)
         explanation = await self._jobs.explain(view)
         events = await self._jobs.events(view)
-        kept = await self._kept(view)
-        return _json(explain_document(view.job, view.replicas, explanation, events, kept))
+        kept, trials = await self._kept(view), await self._searches.trials(view)
+        return _json(explain_document(view.job, view.replicas, explanation, events, kept, trials))
 
     async def wait(self, request: Request, caller: Caller) -> Response:
         until = _UNTIL.get(request.query_params.get("for", "ended"))
@@ -116,7 +118,12 @@ class _Calls:
 
     async def _find(self, request: Request, caller: Caller) -> JobView:
         cluster = request.query_params.get("cluster", "")
-        return await self._jobs.by_reference(caller, request.path_params["job"], cluster)
+        try:
+            return await self._jobs.by_reference(caller, request.path_params["job"], cluster)
+        except errors.NotFound as error:
+            raise errors.NotFound(
+                f"{error.message}: name one by its name, its number or its UUID; `tictl job list` shows TI-A's"
+            ) from None
 
 
 async def _while_connected(request: Request, answer: Coroutine[None, None, JobView]) -> JobView:

@@ -24,4 +24,4 @@ def shell_routes(jobs: Jobs, uris: Uris, guarded: Guard) -> list[Route]:
             headers={"Cache-Control": "no-store"},
         )
 
-    return [Route("/turnout/v1/jobs/{job}/shells", guarded(shells))]
+    return [Route("/turnout/v1/jobs/{job:path}/shells", guarded(shells))]

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from turnout.job import Event, Job, Replica, host_name, to_uuid
+from turnout.job import Event, Job, Replica, Trial, host_name, to_uuid
 from turnout.service import Explanation, Line
 
 
@@ -49,6 +49,20 @@ class EventDocument(msgspec.Struct):
     message: str
 
 
+class TrialDocument(msgspec.Struct):
+    number: int
+    """From 1 on."""
+    id: str
+    job: str
+    """The id of the job that tries it."""
+    state: str
+    parameters: dict[str, bool | int | float | str]
+    value: float | None
+    started: int | None
+    ended: int | None
+    message: str
+
+
 class ExplainDocument(JobDocument):
     why: list[str]
     queue: QueuePlace | None
@@ -56,6 +70,8 @@ class ExplainDocument(JobDocument):
     events: list[EventDocument]
     workspaces: list[str]
     """Where those are that were to be kept, on the service's machine."""
+    trials: list[TrialDocument]
+    """Of a search, in the order in which they were chosen."""
 
 
 class LineDocument(msgspec.Struct):
@@ -103,6 +119,7 @@ def explain_document(
     explanation: Explanation,
     events: list[Event],
     workspaces: list[str],
+    trials: list[Trial],
 ) -> ExplainDocument:
     return ExplainDocument(
         **_job_fields(job, replicas),
@@ -111,6 +128,20 @@ def explain_document(
         missing=dict(explanation.missing) or None,
         events=[EventDocument(event.at, event.kind, event.message) for event in events],
         workspaces=workspaces,
+        trials=[
+            TrialDocument(
+                trial.number + 1,
+                trial.id,
+                str(trial.child),
+                trial.state,
+                trial.parameters,
+                trial.value,
+                trial.started,
+                trial.ended,
+                trial.message,
+            )
+            for trial in trials
+        ],
     )
 
 

@@ -107,6 +107,8 @@ def _words(view: JobView, event: Event) -> Iterator[tuple[str, str]]:
         yield _ENDS[view.job.state]
         if view.job.state is State.FAILED:
             yield "ERROR", answer.error(view)["message"]
+        elif view.job.state is State.SUCCEEDED and view.job.message:
+            yield "INFO", view.job.message
 
 
 def _completed(replica: Replica) -> str:

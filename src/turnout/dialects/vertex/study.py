@@ -40,8 +40,9 @@ def search(job: HyperparameterTuningJob, at: At, notes: dict[str, None]) -> Sear
     if job.max_failed_trial_count < 0:
         raise (at / "maxFailedTrialCount").wrong(f"it must not be negative, as {job.max_failed_trial_count}.")
     here = at / "studySpec"
+    parameters = _parameters(study, here)
     found = Search(
-        parameters=tuple(_parameters(study, here)),
+        parameters=tuple(parameter for parameter, _ in parameters),
         metrics=tuple(_metrics(study, here / "metrics", notes)),
         algorithms=(Algorithm(ALGORITHMS[study.algorithm]),),
         max_trials=job.max_trial_count,
@@ -54,10 +55,11 @@ def search(job: HyperparameterTuningJob, at: At, notes: dict[str, None]) -> Sear
     )
     if study.observation_noise:
         notes["studySpec.observationNoise has no effect: the algorithm reckons with noise anyway"] = None
+    places = {parameter.name: place for parameter, place in parameters}
     try:
         check(found)
     except Invalid as error:
-        raise here.wrong(f"{error.message}.") from None
+        raise places.get(error.field, here).wrong(f"{error.message}.") from None
     return found
 
 
@@ -96,16 +98,21 @@ def _metrics(study: StudySpec, at: At, notes: dict[str, None]) -> Iterator[Metri
         notes[f"studySpec.metrics: {study.metrics[0].metric_id} decides; the others are shown"] = None
 
 
-def _parameters(study: StudySpec, at: At) -> list[Parameter]:
+def _parameters(study: StudySpec, at: At) -> list[tuple[Parameter, At]]:
+    """And where each stands. Parents come before what depends on them."""
     if not study.parameters:
         raise (at / "parameters").missing()
-    found: list[Parameter] = []
+    found: list[tuple[Parameter, At]] = []
     pending: list[tuple[_Parameter, At, Condition | None]] = [
         (one, at / "parameters" / index, None) for index, one in reversed(list(enumerate(study.parameters)))
     ]
     while pending:
         spec, here, condition = pending.pop()
-        found.append(_parameter(spec, here, condition))
+        if spec.double_value_spec and study.algorithm is StudySpec.Algorithm.GRID_SEARCH:
+            raise (here / "doubleValueSpec").wrong(
+                "GRID_SEARCH tries every value, and there are too many here; discreteValueSpec lists some."
+            )
+        found.append((_parameter(spec, here, condition), here))
         if len(found) > MAX_PARAMETERS:
             raise at.wrong(f"there are more than {MAX_PARAMETERS} parameters.")
         for index, one in reversed(list(enumerate(spec.conditional_parameter_specs))):

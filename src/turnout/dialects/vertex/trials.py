@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 from turnout import config
-from turnout.dialects.vertex import decode, study, translate
+from turnout.dialects.vertex import decode, study, translate, variables
 from turnout.dialects.vertex.answer import location_of
 from turnout.dialects.vertex.names import JobName
 from turnout.dialects.vertex.place import Place
 from turnout.dialects.vertex.times import spell_duration, spell_time
+from turnout.dialects.vertex.wire import CustomJob, EnvVar
 from turnout.dialects.vertex.wire_tuning import Trial as Shown
 from turnout.job import Measurement, NewJob, Role, Trial, TrialState
 from turnout.job.search import Value
@@ -48,10 +49,11 @@ def trial_job(parent: JobView, trial: Trial, settings: config.Settings) -> NewJo
         "jobSpec": _spec_of(kept["trialJobSpec"], trial),
     } | {key: kept[key] for key in ("labels", "encryptionSpec") if key in kept}
     place = Place.of(settings, parent.job.project, location)
-    new = translate.new_job(decode.custom_job(msgspec.json.encode(document)), place)
+    asked = decode.custom_job(msgspec.json.encode(document))
+    new = translate.new_job(asked, place)
     told = {"CLOUD_ML_TRIAL_ID": number, "CLOUD_ML_HP_METRIC_FILE": f"{METRICS}/output.metrics"}
-    roles = tuple(_with(role, told) for role in new.spec.roles)
-    spec = msgspec.structs.replace(new.spec, roles=roles, scratch=(*new.spec.scratch, METRICS))
+    roles = tuple(_with(role, told, asked.message, place) for role in new.spec.roles)
+    spec = msgspec.structs.replace(new.spec, roles=roles, scratch=(*new.spec.scratch, METRICS), trial=number)
     return msgspec.structs.replace(
         new,
         spec=spec,
@@ -116,8 +118,15 @@ def _spelt(value: Value) -> str:
     return value if isinstance(value, str) else str(study.plain(value))
 
 
-def _with(role: Role, told: Mapping[str, str]) -> Role:
-    return msgspec.structs.replace(role, env={**told, **role.env})
+def _with(role: Role, told: Mapping[str, str], job: CustomJob, place: Place) -> Role:
+    """Told the trial's variables before the user's own, which may refer to them or replace them."""
+    assert job.job_spec is not None
+    pool = job.job_spec.worker_pool_specs[int(role.name.removeprefix("workerpool"))]
+    program = pool.container_spec or pool.python_package_spec
+    assert program is not None
+    given = [*(EnvVar(name=name, value=value) for name, value in told.items()), *program.env]
+    environment = variables.of_pool(job.job_spec, given, place.project, place.location)
+    return msgspec.structs.replace(role, env=environment.env, late=environment.late)
 
 
 def _final(trial: Trial, measurements: Sequence[Measurement]) -> dict[str, Any]:

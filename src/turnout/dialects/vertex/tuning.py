@@ -31,6 +31,7 @@ KIND = "HyperparameterTuningJob"
 async def create(house: House, call: Call) -> Response:
     place = Place.of(house.settings, call.caller.project, call.location)
     new = jobs.checked(house, call, translate.new_tuning_job(decode.tuning_job(call.body), place))
+    house.searches.check(new)
     job = await house.jobs.create(call.caller, new)
     return reply.json(_spelt(call, answer.tuning_job(JobView(job, (), new.document))))
 
