@@ -36,6 +36,7 @@ from turnout.engines.local import LocalEngine
 from turnout.engines.local.account import Account, job_user
 from turnout.engines.local.interpreters import ask, host_python
 from turnout.errors import Misconfigured
+from turnout.job import State
 from turnout.paths import Paths
 from turnout.search import Conductor, missing_packages
 from turnout.service import Assets, Jobs, Logs, Objects, Searches, TrialJobs
@@ -82,20 +83,23 @@ def serve(settings: Settings) -> None:
 
 async def _serve(settings: Settings, paths: Paths, keys: Keys, listeners: list[socket.socket]) -> None:
     port = listeners[0].getsockname()[1]
-    async with house(settings, paths, keys) as (app, leave), _grpc(settings, port):
+    async with house(settings, paths, keys) as (app, leave, counts), _grpc(settings, port):
         # What is there by now stays for good; young garbage is what a request leaves behind, mostly without cycles.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         sys.stdout.write(_welcome(settings, keys.root, port, paths))
         sys.stdout.flush()
         await _Server(_uvicorn(app, settings), leave).serve(listeners)
+        with contextlib.suppress(OSError):  # whoever read the welcome may have gone
+            sys.stdout.write(_farewell(counts().get(State.RUNNING, 0)))
+            sys.stdout.flush()
 
 
 @contextlib.asynccontextmanager
 async def house(
     settings: Settings, paths: Paths, keys: Keys
-) -> AsyncGenerator[tuple[ASGIApp, Callable[[], None]]]:
-    """All rooms, open: the application, and what lets go of everyone who waits."""
+) -> AsyncGenerator[tuple[ASGIApp, Callable[[], None], Callable[[], dict[str, int]]]]:
+    """All rooms, open: the application, what lets go of everyone who waits, and what counts jobs by state."""
     clusters = {name: cluster.engine for name, cluster in settings.all_clusters().items()}
     ring = await asyncio.to_thread(_open_ring, settings)
     store = Store.open(settings.store.url, paths.database, ring)
@@ -156,7 +160,7 @@ async def house(
     conductor.start()
     sweeping = asyncio.create_task(keep_swept(store, engines, settings.limits.log_days), name="sweep")
     try:
-        yield LocalPeersOnly(whole) if settings.no_auth else whole, control.hub.close
+        yield LocalPeersOnly(whole) if settings.no_auth else whole, control.hub.close, jobs.counts
     finally:
         sweeping.cancel()
         await dashboards.close()
@@ -240,6 +244,7 @@ def _uvicorn(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         ws_ping_timeout=60,
         lifespan="off",
         access_log=False,
+        log_config=None,  # as all that is logged
         log_level="warning",
         server_header=False,
         date_header=False,
@@ -428,6 +433,15 @@ Submit a first job, from another terminal:
   {tictl} job create hello --command "echo hello, world" --wait
   {tictl} logs hello
 """
+
+
+def _farewell(running: int) -> str:
+    if not running:
+        return ""
+    over = "\r" if sys.stdout.isatty() else ""  # a terminal shows ^C where this is to begin
+    if running == 1:
+        return f"{over}1 job goes on running; turnout serve takes it up again\n"
+    return f"{over}{running} jobs go on running; turnout serve takes them up again\n"
 
 
 def _endpoint(settings: Settings, host: str, port: int) -> str:

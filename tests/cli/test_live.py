@@ -47,8 +47,7 @@ def test_a_job_from_beginning_to_end(run_tictl, run_turnout):
     assert run_tictl("job", "delete", "first").out == "The job first is deleted successfully.\n"
     gone = run_tictl("job", "describe", "first")
     assert (gone.code, gone.out) == (1, "")
-    assert gone.err.startswith("tictl: ")
-    assert gone.err.endswith("(ResourceNotFound)\n")
+    assert gone.err.startswith("tictl: no job first (ResourceNotFound); tictl sees TI-A's jobs only")
 
 
 def test_a_job_that_fails_says_so_where_one_waits_for_it(run_tictl, run_turnout):
@@ -79,6 +78,24 @@ def test_json_for_scripts(run_tictl, run_turnout):
     assert json.loads(run_tictl("job", "describe", "scripted", "--output=json").out)[0]["Name"] == "scripted"
     assert json.loads(run_turnout("explain", "scripted", "--output=json").out)["state"] == "succeeded"
     assert json.loads(run_tictl("user", "--output=json").out)["key"] == KEY.id
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        (["--mt=1U1G9P"], "(ResourceUnavailable); `turnout doctor` shows what the machine has;"),
+        (["--runtime=foo"], "(InvalidParameter); docs/tia.md lists them all under Runtimes\n"),
+        (["-p", "/srv/x:/code"], "(InvalidParameter); did you mean file:///srv/x:/code?\n"),
+        (["-p", "file:///tmp:/a", "-p", "/srv/x"], "; did you mean file:///srv/x:/data?\n"),
+        (["-p", "ftp://srv/x:/data"], "(InvalidParameter)\n"),
+        (["-c", "nowhere"], "(ResourceUnavailable)\n"),
+    ],
+)
+def test_what_is_refused_is_followed_by_what_helps(run_tictl, flags, advice):
+    refused = run_tictl("job", "create", "refused", "--command=true", *flags)
+    assert (refused.code, refused.out) == (1, "")
+    assert advice in refused.err
+    assert refused.err.count("\n") == 1
 
 
 def test_the_clusters_of_the_service(run_tictl):

@@ -80,7 +80,7 @@ def test_login_takes_the_key_from_the_variable(service, run_tictl, monkeypatch):
 
 
 def test_info_shows_everything_but_the_secret(service, run_tictl):
-    assert run_tictl("login", "--info").err.startswith("tictl: nobody is logged in")
+    assert run_tictl("login", "--info").err.startswith("tictl: nobody is logged in: run `tictl login ")
     run_tictl("login", "--si=me", "--sk=secret")
     assert run_tictl("login", "--info").out == (
         f"user logged in with secret id `me`\nThe endpoint is `{service.endpoint}`\n"

@@ -165,7 +165,7 @@ def test_keys_and_listings_wrap_what_is_long_and_say_the_zone(recorder):
     assert seen.splitlines() == [
         "ID                        PROJECT  CREATED                    LABEL",
         f"{key['id']}  vision   2017-07-14 10:40:00+08:00  Ann, whose laptop",
-        f"{'':64}has a long name",
+        f"{'':62}has a long name",
     ]
     found = {"key": "a", "size": 2048, "modified": made, "etag": "e", "crc32c": None, "content_type": "c"}
     recorder.answers |= {"whoami": {}, "objects": {"objects": [found], "prefixes": [], "next": ""}}

@@ -120,17 +120,18 @@ def test_list_is_in_the_order_of_names_and_over_all_pages(recorder, run_tictl):
 def test_describe_shows_those_that_exist_and_complains_about_the_others(recorder, run_tictl):
     def describe(fields):
         if fields["Name"] == "gone":
-            return {"Error": {"Code": "ResourceNotFound", "Message": "there is no job gone"}}
+            return {"Error": {"Code": "ResourceNotFound", "Message": "no job gone"}}
         return {
             "Job": {"Name": fields["Name"], "CreateTime": "now", "EndTime": "later", "State": "Succeeded"}
         }
 
     recorder.answers["DescribeJob"] = describe
     outcome = run_tictl("job", "describe", "a", "gone", "b", "--no-header")
+    complaint = "tictl: no job gone (ResourceNotFound); tictl sees TI-A's jobs only (`tictl job list`), "
     assert outcome == (
         1,
         "a    now    later    Succeeded\nb    now    later    Succeeded\n",
-        "tictl: there is no job gone (ResourceNotFound)\n",
+        complaint + "`turnout logs` and `turnout explain` find every job\n",
     )
 
 

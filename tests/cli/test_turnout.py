@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 
 import pytest
@@ -131,7 +132,35 @@ def test_the_doctors_table(run_turnout):
     assert lines[0].split() == ["WHAT", "STATUS", "FOUND"]
 
 
-@pytest.mark.parametrize("words", [[], ["serve", "--help"], ["explain", "-h"], ["doctor", "-h"]])
+def test_examples_fit_a_terminal_of_eighty_columns(run_turnout, run_tictl, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for run in (run_turnout, run_tictl):
+        for words in _commands(run):
+            text = run(*words, "--help").out
+            assert [line for line in text.splitlines() if len(line) > 80] == [], words
+
+
+def _commands(run, *above):
+    """All that there are, those of groups too."""
+    listed = run(*above, "--help").out.partition("COMMANDS:\n")[2].partition("\n\n")[0]
+    for line in listed.splitlines():
+        if re.match(r" {3}\S", line):
+            words = (*above, line.split()[0])
+            yield words
+            yield from _commands(run, *words)
+
+
+def test_serve_says_where_everything_is_kept(run_turnout):
+    assert "/var/lib/turnout as root" in run_turnout("serve", "--help").out
+
+
+def test_login_names_its_own_program(run_turnout):
+    assert run_turnout("login", "--info").err.startswith("turnout: nobody is logged in: run `turnout login ")
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["serve", "--help"], ["explain", "-h"], ["logs", "-h"], ["doctor", "-h"]]
+)
 def test_help_teaches(run_turnout, words):
     outcome = run_turnout(*words)
     assert outcome.code == 0

@@ -1,9 +1,22 @@
 """What the machine makes of searches: no gang of their own, and an end only when all their trials are over."""
 
 from tests.control.machine_room import Room, events, gang, ready, reloaded, started, stopped
-from turnout.control.turn import Conclude, Create, Finish, Forget, Turn
-from turnout.errors import TurnoutError, WrongState
-from turnout.job import EventKind, Job, NewJob, Reason, Search, Spec, State, Trial, TrialState
+from turnout.control.turn import Conclude, Create, Delete, Finish, Forget, Remove, Stop, StopTrial, Turn
+from turnout.errors import AlreadyExists, TurnoutError, WrongState
+from turnout.job import (
+    Cause,
+    EventKind,
+    Job,
+    NewJob,
+    Reason,
+    ReplicaName,
+    Retry,
+    Search,
+    Spec,
+    State,
+    Trial,
+    TrialState,
+)
 from turnout.job.search import Algorithm, Metric, Parameter
 from turnout.store import LiveJob
 
@@ -93,6 +106,109 @@ def test_a_search_that_is_done_says_so():
     turn = room.step(Finish(search.id, State.SUCCEEDED, Reason.SUCCEEDED, "the best"))
     assert (search.state, search.message) == (State.SUCCEEDED, "the best")
     assert events(turn, EventKind.ENDED) == ["the best"]
+
+
+def test_a_number_is_given_once():
+    room = ready()
+    search = room.create(searching())
+    first = begun(room, search)
+    room.ids += 1
+    again = NewJob("p", "tia", f"trial:{search.id}", "other", "other", "here", gang(), b"{}")
+    assert isinstance(room.step(trial_of(room, search, 0, again)).answers[0], AlreadyExists)
+    assert not room.turns[-1].batch.created
+    assert room.machine.searches[search.id].trials[0].child == first.id
+
+
+def test_a_trial_that_begins_while_its_search_is_deleted_goes_with_it():
+    room = ready(cpu=1)
+    search = room.create(searching())
+    first = begun(room, search)
+    room.ids += 1
+    new = NewJob("p", "tia", f"trial:{search.id}", "1", "1", "here", gang(), b"{}")
+    turn = room.step(trial_of(room, search, 1, new), Delete(search.id, "alice", None, trials=(first,)))
+    second = turn.answers[0]
+    assert isinstance(second, Job)
+    assert [bool(one.deleted) for one in (search, first, second)] == [True] * 3
+    assert (second.state, stopped(turn)) == (State.STOPPED, ["master-0"])
+    assert events(turn, EventKind.DELETED) == ["deleted by alice"] * 3
+    conclude(room, search, 1)
+    removed = room.end(first, code=None, signal=15).instructions
+    assert [one.attempts for one in removed if isinstance(one, Remove)] == [(first.current,)]
+    conclude(room, search, 0)
+    assert (search.state, room.machine.jobs, room.machine.trials) == (State.STOPPED, {}, {})
+
+
+def test_a_trial_that_begins_while_its_search_is_stopped_ends_with_it():
+    room = ready(cpu=1)
+    search = room.create(searching())
+    room.ids += 1
+    new = NewJob("p", "tia", f"trial:{search.id}", "0", "0", "here", gang(), b"{}")
+    job, _ = room.step(trial_of(room, search, 0, new), Stop(search.id, "alice")).answers
+    assert isinstance(job, Job)
+    assert (job.state, job.deleted, search.state) == (State.STOPPED, None, State.STOPPING)
+    conclude(room, search)
+    assert search.state is State.STOPPED
+
+
+def test_a_trial_can_be_stopped_twice_and_after_its_end_but_not_when_that_is_known():
+    room = ready()
+    search = room.create(searching())
+    job = begun(room, search)
+    stop = StopTrial(search.id, 0, "stopped by alice")
+    assert stopped(room.step(stop)) == ["master-0"]
+    assert (room.step(stop).instructions, room.turns[-1].answers) == ([], [search])
+    room.end(job, code=None, signal=15, cause=Cause.STOPPED)
+    assert room.step(stop).answers == [search]
+    assert (job.state, search.live) == (State.STOPPED, True)
+    conclude(room, search)
+    assert isinstance(room.step(stop).answers[0], WrongState)
+
+
+def test_a_trial_that_is_stopped_does_not_start_over():
+    room = ready()
+    search = room.create(searching())
+    room.ids += 1
+    again = gang(retries=(Retry((Reason.PROGRAM_FAILED,), 3),), workers=1)
+    new = NewJob("p", "tia", f"trial:{search.id}", "0", "0", "here", again, b"{}")
+    job = room.step(trial_of(room, search, 0, new)).answers[0]
+    assert isinstance(job, Job)
+    room.start(job)
+    room.end(job, code=1)
+    room.step(StopTrial(search.id, 0, "stopped by alice"))
+    room.end(job, ReplicaName("worker", 0), code=None, signal=15, cause=Cause.STOPPED)
+    assert (job.state, job.message) == (State.STOPPED, "stopped by alice")
+
+
+def test_a_trial_that_starts_over_or_is_preempted_goes_on_as_the_same_trial():
+    room = ready(cpu=1)
+    search = room.create(searching())
+    room.ids += 1
+    spec = gang(preemptible=True)
+    new = NewJob("p", "tia", f"trial:{search.id}", "0", "0", "here", spec, b"{}")
+    job = room.step(trial_of(room, search, 0, new)).answers[0]
+    assert isinstance(job, Job)
+    room.start(job)
+    urgent = room.create(gang(priority=9))
+    turn = room.end(job, code=None, signal=15, cause=Cause.STOPPED)
+    assert (job.state, search.state, started(turn)) == (State.QUEUED, State.RUNNING, [urgent.id])
+    (trial,) = room.machine.searches[search.id].trials.values()
+    assert (trial.state, trial.child) == (TrialState.ACTIVE, job.id)
+    room.start(urgent)
+    assert started(room.end(urgent)) == [job.id]
+    began = trial.started
+    room.start(job)
+    assert (trial.started, search.started) == (began, began)
+
+
+def test_who_gives_up_a_trial_does_not_take_back_the_best():
+    room = ready()
+    search = room.create(searching())
+    for number in range(2):
+        room.end(begun(room, search, number))
+    conclude(room, search, 0, best="the best")
+    room.step(Finish(search.id, State.FAILED, Reason.REFUSED, "no pool"))
+    conclude(room, search, 1, best="")
+    assert search.message == "no pool; the best"
 
 
 def test_the_time_limit_of_a_search_ends_its_trials():

@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tests.engines.local.yard import Directories
 from turnout import config
 from turnout.control import Control
 from turnout.engines.local import LocalEngine
-from turnout.job import Job, NewJob, Policy, Program, Resources, Role, Search, Spec, Trial
+from turnout.errors import TurnoutError
+from turnout.job import Job, NewJob, Policy, Program, Resources, Role, Search, Spec, Trial, TrialState
 from turnout.job.search import Algorithm, Metric, Parameter
 from turnout.paths import Paths
 from turnout.search import Conductor
@@ -18,6 +21,7 @@ from turnout.service import Caller, Jobs, JobView, Logs, Searches, TrialJobs
 from turnout.store import Store
 
 PATIENCE = 60
+SCORE = 'echo "score: $x"; '
 ME = Caller("alice", "p")
 
 
@@ -58,6 +62,13 @@ class Stage:
         self.shared = root / "shared"
         self.shared.mkdir(mode=0o777)
         self.shared.chmod(0o777)
+        self.policy = Policy(grace=5)
+        """Of each trial."""
+        self.workers = 0
+        """Beside the master of each trial, with the same script; TF_CONFIG says who is who."""
+        self.trouble: dict[int, TurnoutError] = {}
+        """Trials that no job can be made of."""
+        self.hands: type[TrialJobs] = TrialJobs
 
     @asynccontextmanager
     async def service(self, **local: object) -> AsyncIterator[Open]:
@@ -66,7 +77,7 @@ class Stage:
         store = Store.open("", self.root / "turnout.db")
         control = Control(store, {"local": engine}, {"here": "local"})
         jobs = Jobs(store, control, ["here"])
-        conductor = Conductor(store, TrialJobs(jobs, Logs(jobs), control, {"tia": self.trial_job}))
+        conductor = Conductor(store, self.hands(jobs, Logs(jobs), control, {"tia": self.trial_job}))
         control.conduct = conductor.take
         await engine.open()
         await control.start()
@@ -85,9 +96,13 @@ class Stage:
         return NewJob("p", "tia", "tia:here", name, name, "here", spec, script.encode())
 
     def trial_job(self, parent: JobView, trial: Trial) -> NewJob:
+        if trial.number in self.trouble:
+            raise self.trouble[trial.number]
         env = {name: str(value) for name, value in trial.parameters.items()}
         role = self._role(env | {"TRIAL": str(trial.number)}, parent.document.decode())
-        spec = Spec((role,), scratch=("/var/hypertune",), policy=Policy(grace=5))
+        worker = replace(role, name="worker", replicas=self.workers, leads=False)
+        roles = (role, worker) if self.workers else (role,)
+        spec = Spec(roles, scratch=("/var/hypertune",), policy=self.policy)
         return NewJob(
             "p", "tia", f"trial:{parent.job.id}", trial.id, trial.id, "here", spec, b"{}",
             labels={"trial_of": str(parent.job.id)},
@@ -97,6 +112,20 @@ class Stage:
         shared = {"SHARED": str(self.shared), "FILE": "/var/hypertune/output.metrics"}
         program = Program(("sh", "-c", script))
         return Role("master", program, resources=Resources(cpu=1), env=shared | dict(env), leads=True)
+
+
+async def outcome(here: Open, new: NewJob) -> tuple[JobView, list[Trial]]:
+    view = await here.ended((await here.create(new)).id)
+    return view, await here.searches.trials(view)
+
+
+def over(trials: list[Trial]) -> list[Trial]:
+    return [one for one in trials if one.state in (TrialState.SUCCEEDED, TrialState.INFEASIBLE)]
+
+
+def until(name: str) -> str:
+    """For a script: wait until this file is in the shared directory."""
+    return f'while [ ! -e "$SHARED/{name}" ]; do sleep 0.02; done; '
 
 
 def along_x(algorithm: str = "random", trials: int = 6, wide: int = 2, **fields: object) -> Search:

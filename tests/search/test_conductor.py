@@ -1,32 +1,17 @@
 """Searches with real processes: from points to trials to what came of them."""
 
 import asyncio
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from tests.search.searching import run
-from tests.search.stage import ME, PATIENCE, Stage, along_x
+from tests.search.stage import ME, PATIENCE, Stage, along_x, over, until
 from turnout.errors import NotFound, WrongState
-from turnout.job import Compare, EventKind, Page, Reason, State, Trial, TrialState
+from turnout.job import Compare, EventKind, Page, Reason, State, TrialState
 from turnout.job.search import Algorithm, Metric, Parameter, Stopping
 
-GO = 'while [ ! -e "$SHARED/go" ]; do sleep 0.02; done; '
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with tempfile.TemporaryDirectory(prefix="turnout-", ignore_cleanup_errors=True) as name:
-        os.chmod(name, 0o755)
-        yield Stage(Path(name))
-
-
-def over(trials: list[Trial]) -> list[Trial]:
-    return [one for one in trials if one.state in (TrialState.SUCCEEDED, TrialState.INFEASIBLE)]
+GO = until("go")
 
 
 async def test_a_search_tries_as_many_points_as_it_may_and_names_the_best(stage: Stage) -> None:
@@ -38,7 +23,7 @@ async def test_a_search_tries_as_many_points_as_it_may_and_names_the_best(stage:
         assert [(one.number, one.state) for one in trials] == [(n, TrialState.SUCCEEDED) for n in range(6)]
         assert [one.value for one in trials] == [one.parameters["x"] for one in trials]
         best = max(trials, key=lambda one: one.value or 0)
-        assert view.job.message.startswith(f"best trial {best.id} of 6: score=")
+        assert view.job.message.startswith(f"best trial {best.called} of 6: score=")
         assert all(one.started and one.ended and one.started <= one.ended for one in trials)
         assert view.job.started == min(one.started or 0 for one in trials)
         children = await here.jobs.find(ME, Compare("scope", "=", f"trial:{job.id}"), Page(limit=10))
@@ -120,15 +105,15 @@ async def test_measurements_can_be_seen_while_a_trial_runs(stage: Stage) -> None
 
 
 async def test_failed_trials_do_not_fail_the_search(stage: Stage) -> None:
-    script = 'if [ $((TRIAL % 2)) = 1 ]; then exit 3; fi; echo "score: $x"'
+    script = 'if [ $((TRIAL % 2)) = 1 ]; then echo oh; exit 3; fi; echo "score: $x"'
     async with stage.service() as here:
         view = await here.ended((await here.create(stage.search(script, along_x(trials=6)))).id)
         trials = await here.searches.trials(view)
         assert view.job.state is State.SUCCEEDED
         assert [one.state for one in trials[:2]] == [TrialState.SUCCEEDED, TrialState.INFEASIBLE]
-        assert trials[1].message == "master-0 exited with code 3"
+        assert trials[1].message == "master-0 exited with code 3; the last line that it printed: oh"
         notes = [one.message for one in await here.jobs.events(view) if one.kind is EventKind.NOTE]
-        assert f"trial {trials[1].id}: master-0 exited with code 3" in notes
+        assert f"trial {trials[1].called}: {trials[1].message}" in notes
 
 
 @pytest.mark.parametrize(("most", "made"), [(3, 3), (0, 10)])

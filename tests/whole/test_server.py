@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 import stat
 import subprocess
 import sys
@@ -64,10 +66,23 @@ def test_sigterm_ends_it_at_once_and_leaves_jobs_running() -> None:
         began = time.monotonic()
         assert service.terminate() == 0
         assert time.monotonic() - began < 15, "generous: the machine is shared"
+        farewell = "1 job goes on running; turnout serve takes it up again\n"
+        assert service.log.read_text().endswith(f"logs hello\n{farewell}")
         service.start()
         job = service.wait("long")
         assert (job["state"], job["replicas"][0]["exit_code"]) == ("succeeded", 0)
         assert [log.Log for log in service.logs("long")] == ["begun", "done"]
+        assert service.terminate() == 0
+        assert service.log.read_text().endswith("logs hello\n"), "nothing runs, so there is nothing to tell"
+
+
+def test_what_is_no_http_is_logged_like_everything_else(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as stranger:
+        stranger.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        while stranger.recv(4096):
+            pass
+    line = service.log.read_text().splitlines()[-1]
+    assert re.fullmatch(r"20\d\d-\S+ \S+ WARNING uvicorn\S*: Invalid HTTP request received\.", line)
 
 
 def test_sigterm_lets_go_of_clients_that_wait() -> None:

@@ -139,12 +139,16 @@ class Client:
                 patience.rest(error)
                 seconds = 0
 
-    def follow(self, job: str) -> Iterator[list[Document]]:
-        """The log's lines from its beginning to the job's end. A broken connection loses none and doubles none."""
+    def follow(self, job: str, to_the_end: bool = True) -> Iterator[list[Document]]:
+        """The log's lines from its beginning to the job's end, or if not `to_the_end` those that are there.
+
+        A broken connection loses none and doubles none.
+        """
         cursor, patience = "", Patience(self.tell)
+        follow = "true" if to_the_end else ""
         while True:
             try:
-                for event in self._events(("jobs", job, "logs"), {"follow": "true", "from": cursor}):
+                for event in self._events(("jobs", job, "logs"), {"follow": follow, "from": cursor}):
                     if event.kind == "end":
                         return
                     cursor, patience = event.id, Patience(self.tell)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli import help, table, wait
+from turnout.cli import advice, help, table, wait
 from turnout.cli.client import Client, Document, Rejected
 from turnout.cli.entry import complain
 from turnout.cli.login import connect, stored
@@ -55,8 +55,10 @@ Wait = Annotated[bool, typer.Option("--wait", help="wait for the end; exit code 
     "create",
     """
     tictl job create first --command=python --args="-c 'print(6 * 7)'" --wait
-    tictl job create mnist -p file:///home/me/mnist:/data --command=python --args=train.py --st=BASIC_DIST
-    tictl job create big --command="python train.py" --mt=2U4G0P --wt=4U8G1P --wcount=2 --pt=1U2G0P --ps=1
+    tictl job create mnist -p file:///home/me/mnist:/data --st=BASIC_DIST \\
+      --command=python --args=train.py
+    tictl job create big --command="python train.py" --mt=2U4G0P \\
+      --wt=4U8G1P --wcount=2 --pt=1U2G0P --ps=1
     """,
 )
 def create(
@@ -102,7 +104,10 @@ def create(
     }
     client = connect(endpoint, login)
     given = {field: value for field, value in fields.items() if value not in (None, "", [])}
-    job = client.call("CreateJob", given, region)["Job"]
+    try:
+        job = client.call("CreateJob", given, region)["Job"]
+    except Rejected as error:
+        raise advice.about_new_job(error, given) from None
     _mention_the_shell(f"{command} {args}")
     if output == Form.TABLE:
         print("create job success.")
@@ -170,7 +175,7 @@ def delete(
     deleted: list[str] = []
 
     def delete_one(name: str) -> None:
-        client.call("DeleteJob", {"Name": name, "Cluster": cluster}, region)
+        _call(client, "DeleteJob", region, cluster, name)
         deleted.append(name)
         if output == Form.TABLE:
             print(f"The job {name} is deleted successfully.")
@@ -183,7 +188,14 @@ def delete(
 
 
 def describe_one(client: Client, region: str, cluster: str, name: str) -> Document:
-    return client.call("DescribeJob", {"Name": name, "Cluster": cluster}, region)["Job"]
+    return _call(client, "DescribeJob", region, cluster, name)["Job"]
+
+
+def _call(client: Client, action: str, region: str, cluster: str, name: str) -> Document:
+    try:
+        return client.call(action, {"Name": name, "Cluster": cluster}, region)
+    except Rejected as error:
+        raise advice.about_job(error, name) from None
 
 
 def _words(flag: str, text: str) -> list[str]:

@@ -59,23 +59,22 @@ def create(
 @help.command(app, "list", "turnout keys list --output json")
 def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Output = Form.TABLE) -> None:
     """The keys there are, root's first, without their secrets."""
-    from datetime import datetime
-
     from turnout.cli import table
     from turnout.cli.login import connect
 
     known = connect(endpoint).get("keys")["keys"]
     if output == Form.JSON:
         return table.show_json(known)
-
-    def made(created: int | None) -> str:
-        return datetime.fromtimestamp(created / 1e9).astimezone().isoformat(" ", "seconds") if created else ""
-
     rows = [
-        [key["id"], "(every one)" if key["root"] else key["project"], made(key["created"]), key["label"]]
+        [
+            key["id"],
+            "(every one)" if key["root"] else key["project"],
+            table.clock(key["created"]) if key["created"] else "",
+            key["label"],
+        ]
         for key in known
     ]
-    return table.show(["ID", "PROJECT", "CREATED", "LABEL"], rows, no_header)
+    return table.show_wrapped(["ID", "PROJECT", "CREATED", "LABEL"], rows, no_header)
 
 
 @help.command(app, "revoke", "turnout keys revoke AKIDx7Hq2mD0c9TgVb4nWzRe")

@@ -9,6 +9,7 @@ from turnout.cli import entry, help, keys
 from turnout.cli.options import Endpoint, Form, Output
 
 VERSION = f"turnout {__version__}"
+DATA = "/var/lib/turnout as root, ~/.local/share/turnout as anybody else"
 
 app = help.group("A training-job service that you run yourself.", VERSION)
 
@@ -35,7 +36,7 @@ def serve(
         int | None, typer.Option("--port", help="port to listen on; else 8470", min=0, max=65535)
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="dir", help="where everything is kept")
+        str | None, typer.Option("--data", metavar="dir", help="where everything is kept; else " + DATA)
     ] = None,
     config: Annotated[str | None, typer.Option("--config", metavar="file", help="settings (TOML)")] = None,
     no_auth: Annotated[
@@ -69,6 +70,36 @@ def explain(
     from turnout.cli import explain
 
     explain.explain(job, cluster, endpoint, output)
+
+
+@help.command(
+    app,
+    "logs",
+    """
+    turnout logs test-job
+    turnout logs 1846031847234928640 --follow
+    turnout logs my-search --trial 3
+    """,
+)
+def logs(
+    job: Annotated[str, typer.Argument(metavar="JOB")],
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="go on with new lines until the job ends")
+    ] = False,
+    trial: Annotated[
+        str, typer.Option("--trial", metavar="number|id", help="of a search: which of its trials")
+    ] = "",
+    cluster: Annotated[str, typer.Option("-c", "--cluster", help="where to look for a name")] = "",
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """What a job printed, whichever API it came through. JOB is a name, a number or a UUID.
+
+    Where there are several replicas each line begins with the name of its own.
+    """
+    from turnout.cli import lines
+
+    lines.logs(job, trial, follow, cluster, endpoint, output)
 
 
 @help.command(
@@ -159,7 +190,9 @@ def login(
     """Keep key and endpoint for the other commands, and for tictl."""
     from turnout.cli import tictl
 
-    tictl.login(si, sk, "", "", info, endpoint, output)
+    if info:
+        return tictl.show_login("turnout", endpoint, output)
+    return tictl.login(si, sk, "", "", False, endpoint, output)
 
 
 @help.command(app, "logout")

@@ -9,6 +9,7 @@ from typing import Any
 class Progress:
     def __init__(self, wanted: bool = True) -> None:
         self._bar: Any = None
+        self._begun = False
         self._lock = threading.Lock()
         self._total = 0
         self._files = 0
@@ -16,18 +17,19 @@ class Progress:
             self._bar, self._task = _bar()
 
     def __enter__(self) -> "Progress":
-        if self._bar:
-            self._bar.start()
         return self
 
     def expect(self, size: int) -> None:
-        """One more thing, of this many bytes."""
+        """One more thing, of this many bytes. The first one makes the bar appear."""
         with self._lock:
             self._total += size
             self._files += 1
+            begins, self._begun = not self._begun, True
         if self._bar:
             what = f"{self._files} files" if self._files > 1 else "1 file"
             self._bar.update(self._task, total=self._total, description=what)
+            if begins:
+                self._bar.start()
 
     def advance(self, size: int) -> None:
         """Negative when something begins again."""
@@ -37,7 +39,8 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar:
+        if self._bar and self._begun:
+            self._bar.live.transient = error is not None  # nothing stays above what is told of the error
             self._bar.stop()
 
 

@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -166,7 +165,7 @@ def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: For
         [human(entry["size"]) if "size" in entry else "", _when(entry), name]
         for entry, name in zip(entries, names, strict=True)
     ]
-    return table.show(["SIZE", "MODIFIED", "NAME"], rows)
+    return table.show_wrapped(["SIZE", "MODIFIED", "NAME"], rows)
 
 
 def rm(texts: list[str], recursive: bool, endpoint: str | None) -> None:
@@ -212,7 +211,8 @@ def _show_buckets(found: list[Document], long: bool, output: Form) -> None:
     if output == Form.JSON:
         return table.show_json(found)
     if long:
-        return table.show(["CREATED", "NAME"], [[_clock(one["created"]), one["name"]] for one in found])
+        rows = [[table.clock(one["created"]), one["name"]] for one in found]
+        return table.show_wrapped(["CREATED", "NAME"], rows)
     for one in found:
         print(one["name"])
     return None
@@ -225,8 +225,4 @@ def _as_json(url: Url, entry: Document) -> Document:
 
 
 def _when(entry: Document) -> str:
-    return _clock(entry["modified"]) if "modified" in entry else ""
-
-
-def _clock(at: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000_000))
+    return table.clock(entry["modified"]) if "modified" in entry else ""

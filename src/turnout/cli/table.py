@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 Rows = Sequence[Sequence[str]]
@@ -14,6 +15,8 @@ GAP = "    "
 NARROW_GAP = "  "
 LEAST = 8
 """Less of a last column tells nothing."""
+WRAPPED_LEAST = 24
+"""Where less is left the columns move together."""
 
 COLOURS = {
     "succeeded": 32, "ok": 32,
@@ -29,9 +32,9 @@ def show(header: Sequence[str], rows: Rows, no_header: bool = False, whole: bool
         print(line)
 
 
-def show_wrapped(header: Sequence[str], rows: Rows) -> None:
+def show_wrapped(header: Sequence[str], rows: Rows, no_header: bool = False) -> None:
     """On a terminal the last column goes on in further lines instead of being cut."""
-    for line in wrapped(header, rows, room()):
+    for line in wrapped(header, rows, room(), no_header):
         print(line)
 
 
@@ -73,12 +76,14 @@ def lines(header: Sequence[str], rows: Rows, no_header: bool = False, width: int
     return [_line(row, widths, gap, _state(header), width) for row in cells]
 
 
-def wrapped(header: Sequence[str], rows: Rows, width: int | None) -> list[str]:
-    cells = _cells([header, *rows])
-    widths = _widths(cells)
+def wrapped(header: Sequence[str], rows: Rows, width: int | None, no_header: bool = False) -> list[str]:
+    cells = _cells(rows if no_header else [header, *rows])
+    widths, gap = _widths(cells), GAP
     if width is not None:
-        cells = [part for row in cells for part in _parts(row, max(width - _head(cells, GAP), 24))]
-    return [_line(row, widths, GAP, _state(header), None) for row in cells]
+        gap = GAP if _head(cells, GAP) + WRAPPED_LEAST <= width else NARROW_GAP
+        left = max(width - _head(cells, gap), LEAST)
+        cells = [part for row in cells for part in _parts(row, left)]
+    return [_line(row, widths, gap, _state(header), None) for row in cells]
 
 
 def fits(header: Sequence[str], rows: Rows, no_header: bool, width: int | None, whole: bool = True) -> bool:
@@ -91,10 +96,19 @@ def fits(header: Sequence[str], rows: Rows, no_header: bool, width: int | None, 
     return _head(cells, GAP) + max((len(row[-1]) for row in cells), default=0) <= width
 
 
+def clock(nanoseconds: int) -> str:
+    """A time as people here read it, with its zone."""
+    at = datetime.fromtimestamp(nanoseconds / 1e9).astimezone()
+    return at.isoformat(" ", "seconds").replace("+00:00", "Z")
+
+
 def coloured(word: str) -> str:
     """A state in its colour, on a terminal that has colours."""
-    number = COLOURS.get(word.lower())
-    return f"\033[{number}m{word}\033[0m" if number and has_colours() else word
+    return painted(word, COLOURS.get(word.lower()))
+
+
+def painted(text: str, colour: int | None) -> str:
+    return f"\033[{colour}m{text}\033[0m" if colour and has_colours() else text
 
 
 @functools.cache

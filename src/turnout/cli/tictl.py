@@ -47,7 +47,7 @@ def login(
 ) -> None:
     """Keep key, endpoint and default cluster for the other commands; 登录"""
     if info:
-        return _show_login(endpoint, output)
+        return show_login("tictl", endpoint, output)
     before = stored()
     client = connect(endpoint, before)
     client.key = _key(client, si, sk, before)
@@ -122,10 +122,10 @@ def _asked(si: str, before: Login) -> Key:
     return Key(id, secret)
 
 
-def _show_login(endpoint: str | None, output: Form) -> None:
+def show_login(program: str, endpoint: str | None, output: Form) -> None:
     login = stored()
     if not login.secret_id:
-        raise NotFound("nobody is logged in: run `tictl login --si <id> --sk <secret>`")
+        raise NotFound(f"nobody is logged in: run `{program} login --si <id> --sk <secret>`")
     if output == Form.JSON:
         return table.show_json(_summary(login))
     region, cluster = login.place()

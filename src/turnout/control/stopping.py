@@ -54,6 +54,8 @@ def end_overdue(board: Board) -> None:
 
 
 def _stop_search(board: Board, live: Live, verdict: Verdict) -> None:
+    if live.job.deleted:
+        _delete_trials(board, live, verdict.message)
     if live.verdict is not None:
         return
     decide(board, live, verdict)
@@ -63,3 +65,14 @@ def _stop_search(board: Board, live: Live, verdict: Verdict) -> None:
     for trial in live.trials.values():
         stop_one_trial(board, trial, verdict.message)
     end_if_over(board, live)
+
+
+def _delete_trials(board: Board, live: Live, why: str) -> None:
+    """Whoever deletes a search names those that are in the store; this one may have begun in the same turn."""
+    for trial in live.trials.values():
+        child = board.jobs.get(trial.child)
+        if child and not child.job.deleted:
+            child.job.deleted = board.now
+            board.change(child.job)
+            board.handles.pop((child.job.project, child.job.scope, child.job.handle), None)
+            board.event(child.job, EventKind.DELETED, why)

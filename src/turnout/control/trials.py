@@ -5,15 +5,20 @@ from turnout.control.live import Live
 from turnout.control.stopping import begin_stop, end_if_over, stop_one_trial
 from turnout.control.turn import Conclude, Finish, Forget, StopTrial
 from turnout.control.verdict import Verdict
-from turnout.errors import NotFound, WrongState
+from turnout.errors import AlreadyExists, NotFound, WrongState
 from turnout.job import Attempt, EventKind, Job, State, Trial, TrialState
 
 
 def begin_trial(board: Board, job: Job, trial: Trial) -> None:
-    """`job` is about to be admitted as what tries it. Raises WrongState if the search wants no more."""
+    """`job` is about to be admitted as what tries it.
+
+    Raises WrongState if the search wants no more, or AlreadyExists.
+    """
     search = board.searches.get(trial.job)
     if search is None or search.verdict is not None:
         raise WrongState("the search has ended, or is about to")
+    if trial.number in search.trials:
+        raise AlreadyExists(f"the search has a trial {trial.number} already")
     trial.child = job.id
     trial.created = board.now
     job.priority = search.job.priority
@@ -33,7 +38,7 @@ def trial_started(board: Board, trial: Trial, at: int) -> None:
     if search and search.job.state is State.QUEUED:
         search.job.state, search.job.started = State.RUNNING, at
         board.change(search.job)
-        board.event(search.job, EventKind.STARTED, f"its first trial runs: {trial.id}", at)
+        board.event(search.job, EventKind.STARTED, f"its first trial runs: {trial.called}", at)
 
 
 def stop_trial(board: Board, command: StopTrial) -> Job:
@@ -56,13 +61,13 @@ def conclude(board: Board, command: Conclude) -> Job:
     board.change_trial(trial)
     board.turn.batch.measurements.extend(command.measurements)
     if trial.state is TrialState.INFEASIBLE:
-        board.event(search.job, EventKind.NOTE, f"trial {trial.id}: {trial.message}", trial.ended)
+        board.event(search.job, EventKind.NOTE, f"trial {trial.called}: {trial.message}", trial.ended)
     if command.attempt:
         last = Attempt(trial.child, command.attempt)
         board.turn.instructions.append(Forget(search.engine, last, search.spec.debug))
-    search.best = command.best
+    search.best = command.best or search.best
     if search.verdict is None:
-        search.job.message = command.best
+        search.job.message = search.best
     board.change(search.job)
     end_if_over(board, search)
     return search.job

@@ -161,6 +161,11 @@ class Trial(msgspec.Struct):
     ended: int | None = None
     message: str = ""
 
+    @property
+    def called(self) -> str:
+        """By its number and by its id: one cloud has the one, another the other."""
+        return f"{self.number + 1} ({self.id})"
+
 
 class Measurement(msgspec.Struct, frozen=True):
     """What a trial said of itself on its way."""

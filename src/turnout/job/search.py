@@ -1,6 +1,7 @@
 """What a search tries: parameters and their ranges, the metric that decides, and who chooses the points."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -170,6 +171,11 @@ def _spaced(parameter: Parameter, count: int) -> Iterator[float]:
             case "reverse_log":
                 yield low + high - high * (low / high) ** share
     yield high
+
+
+def printed(metric: str) -> str:
+    """The regular expression for a metric that was given none: `acc=0.9`, `acc: 9e-1`."""
+    return rf"(?<![\w.-]){re.escape(metric)}[\"']?\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 
 
 def how_to_install(missing: Sequence[str]) -> str:

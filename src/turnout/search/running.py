@@ -7,10 +7,10 @@ import asyncio
 import itertools
 import logging
 from bisect import bisect_right
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from turnout.errors import Invalid, NotFound, TimedOut, TurnoutError, WrongState
+from turnout.errors import AlreadyExists, Invalid, NotFound, TimedOut, TurnoutError, WrongState
 from turnout.job import Job, Measurement, Reason, Search, State, Trial, TrialState
 from turnout.job.algorithms import budgets
 from turnout.search.asker import Asker
@@ -24,6 +24,10 @@ _PAUSE = 1.0
 _OVER = (TrialState.SUCCEEDED, TrialState.INFEASIBLE)
 
 _log = logging.getLogger(__name__)
+
+
+class _Behind(TurnoutError):
+    """The store knows more than is known here: what was asked for had been done already."""
 
 
 class Running:
@@ -44,7 +48,7 @@ class Running:
                     return
                 await self._open()
                 await self._go()
-            except (TimedOut, StoreError) as error:
+            except (TimedOut, StoreError, _Behind) as error:
                 _log.warning("search %s: %s; it is taken up again", self._job_id, error.message)
                 await asyncio.sleep(_PAUSE)
             except TurnoutError as error:
@@ -59,6 +63,10 @@ class Running:
         job = await self._store.job(self._job_id)
         return job is not None and job.live
 
+    async def _wanted(self) -> bool:
+        job = await self._store.job(self._job_id)
+        return job is not None and job.live and job.reason is None
+
     async def _open(self) -> None:
         """As the store has it."""
         search = (await self._store.spec(self._job_id)).search
@@ -69,6 +77,7 @@ class Running:
         self._exhausted = ""
         found = await self._store.trials.of(self._job_id)
         self._trials = {trial.number: trial for trial in found}
+        self._next = 0
         self._succeeded, self._failed = 0, 0
         self._best: Trial | None = None
         self._last_failed: Trial | None = None
@@ -111,7 +120,7 @@ class Running:
         broken: TurnoutError | None = None
         if wanted and not trouble:
             try:
-                doing += await self._begin_some(job, max(1, len(over)))
+                doing += [self._begin(job, trial) for trial in await self._choose(max(1, len(over)))]
             except TurnoutError as error:
                 broken = error
         await _all(doing)
@@ -135,18 +144,18 @@ class Running:
 
     async def _conclude(self, watch: Watch, best: str) -> None:
         assert watch.over
-        await self._hands.conclude(watch.over, watch.attempt, watch.fresh, best)
+        try:
+            await self._hands.conclude(watch.over, watch.attempt, watch.fresh, best)
+        except WrongState as error:
+            raise _Behind(error.message) from None
 
-    async def _begin_some(self, job: Job, most: int) -> list[Coroutine[Any, Any, None]]:
-        """Nobody is sent after one that still waits for a place: its point would be chosen too early."""
+    async def _choose(self, most: int) -> list[Trial]:
+        """What is tried next. Nobody follows one that still waits for a place: its point would be chosen too early."""
         if any(watch.queued for watch in self._watches.values()):
             return []
-        begun: list[Coroutine[Any, Any, None]] = []
-        first = len(self._trials)
+        chosen: list[Trial] = []
         free = min(most, self._search.parallel - len(self._watches))
-        for number in range(first, first + max(0, free)):
-            if self._all_tried(number):
-                break
+        for number in itertools.islice(self._untried(), max(0, free)):
             try:
                 point = await self.asker.ask(number)
             except Invalid as error:
@@ -154,16 +163,18 @@ class Running:
                 self._news.set()
                 break
             algorithm = bisect_right(self._ends, number)
-            trial = Trial(
-                self._job_id, number, trial_id(self._job_id, number), algorithm, point, child=0, created=0
-            )
-            begun.append(self._begin(job, trial))
-        return begun
+            name = trial_id(self._job_id, number)
+            chosen.append(Trial(self._job_id, number, name, algorithm, point, child=0, created=0))
+        return chosen
 
     async def _begin(self, job: Job, trial: Trial) -> None:
         try:
             child = await self._hands.create(job, trial)
+        except AlreadyExists as error:
+            raise _Behind(error.message) from None
         except (WrongState, NotFound):
+            if await self._wanted():
+                raise
             return  # it was stopped meanwhile, which is told
         self._trials[trial.number] = trial
         self._watch(trial, resumed=False).queued = child.state is State.QUEUED
@@ -197,9 +208,15 @@ class Running:
         self._curves += watch.curve[known:]
         return len(watch.curve) > known
 
-    def _all_tried(self, number: int | None = None) -> bool:
-        number = len(self._trials) if number is None else number
-        return bool(self._exhausted) or number >= self._ends[-1]
+    def _untried(self) -> Iterator[int]:
+        """From the lowest on: where several were begun at once, a kill may have lost one and left those behind it."""
+        while self._next in self._trials:
+            self._next += 1
+        if not self._exhausted:
+            yield from (n for n in range(self._next, self._ends[-1]) if n not in self._trials)
+
+    def _all_tried(self) -> bool:
+        return bool(self._exhausted) or len(self._trials) >= self._ends[-1]
 
     def _count(self, trial: Trial) -> None:
         """One more that is over."""
@@ -222,7 +239,7 @@ class Running:
         """Why it makes no sense to go on."""
         if not self._last_failed:
             return ""
-        told = f"the last was {self._last_failed.id}: {self._last_failed.message}"
+        told = f"the last was {self._last_failed.called}: {self._last_failed.message}"
         if self._search.max_failed and self._failed >= self._search.max_failed:
             return f"{self._failed} trials failed, which is as many as may; {told}"
         if self._failed >= HOPELESS and not self._search.max_failed and not self._succeeded:
@@ -244,7 +261,7 @@ class Running:
         if not (best := self._best):
             return ""
         point = ", ".join(f"{name}={value}" for name, value in best.parameters.items())
-        return f"best trial {best.id} of {self._succeeded}: {self._search.metric.name}={best.value:g} with {point}"
+        return f"best trial {best.called} of {self._succeeded}: {self._search.metric.name}={best.value:g} with {point}"
 
     async def _give_up(self, why: str) -> None:
         """It cannot go on: no library, no key, a space that makes no sense. What still runs is ended."""

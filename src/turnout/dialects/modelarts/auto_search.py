@@ -13,7 +13,7 @@ from turnout.job import Search
 from turnout.job.algorithms import ALGORITHMS as LIBRARIES
 from turnout.job.algorithms import Setting
 from turnout.job.algorithms import check as check_sense
-from turnout.job.search import Algorithm, Metric, Parameter, Value, levels, read_skip
+from turnout.job.search import Algorithm, Metric, Parameter, Value, levels, printed, read_skip
 
 NAMES = ("bayes_opt_search", "tpe_search", "anneal_search")
 USUAL = NAMES[0]
@@ -94,11 +94,6 @@ def sensible(search: Search, field: str) -> Search:
     except Invalid as error:
         raise wrong(faults.BAD_SEARCH, field, f": {error.message}.") from None
     return search
-
-
-def printed(metric: str) -> str:
-    """The regular expression for a metric that was given none: `acc=0.9`, `acc: 9e-1`."""
-    return rf"(?<![\w.-]){re.escape(metric)}[\"']?\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 
 
 def spelt(value: Value) -> str:
