@@ -357,14 +357,24 @@ def test_a_high_level_job_from_its_start_to_its_end():
 
 
 @pytest.mark.usefixtures("sdk")
-def test_the_best_trial_is_one_of_the_trials():
-    """No version of the resource has a field for it: clients look for it in the trials."""
+def test_the_best_trial_is_one_call_away(cloud: Cloud):
+    """No version of the resource has a field for it: clients look for it in the trials, or ask as they ask Vizier."""
     tuned = high("sh", "-c", 'echo TURNOUT_METRIC accuracy="${0#*=}"', search_algorithm="grid")
     tuned.run()
     best = max(tuned.trials, key=lambda trial: trial.final_measurement.metrics[0].value)
     assert (values_of(best), best.final_measurement.metrics[0].value) == ({"units": 3}, 3)
     for version in (aiplatform_v1, aiplatform_v1beta1):
         assert "optimal_trials" not in version.HyperparameterTuningJob.meta.fields
+        vizier = version.VizierServiceClient(
+            transport="rest",
+            credentials=Credentials(token=cloud.token()),
+            client_options={"api_endpoint": cloud.service.endpoint},
+        )
+        study = f"{cloud.parent}/studies/{tuned.name}"
+        (optimal,) = vizier.list_optimal_trials({"parent": study}).optimal_trials
+        assert (optimal.id, optimal.state.name, values_of(optimal)) == (best.id, "SUCCEEDED", {"units": 3})
+        with pytest.raises(NotFound):
+            vizier.list_optimal_trials({"parent": f"{cloud.parent}/studies/1234567890123456789"})
 
 
 def test_both_versions_see_the_same_job(cloud: Cloud):

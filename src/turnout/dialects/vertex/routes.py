@@ -59,6 +59,7 @@ _TUNING_JOB: _Routes = {
     ("DELETE", ""): _Route(tuning.delete),
     ("POST", "cancel"): _Route(tuning.cancel),
 }
+_STUDY_TRIALS: _Routes = {("POST", "listOptimalTrials"): _Route(tuning.list_optimal)}
 _OPERATIONS: _Routes = {("GET", ""): _Route(operations.list_operations, OPERATIONS_QUERY)}
 _OPERATION: _Routes = {
     ("GET", ""): _Route(operations.get),
@@ -155,6 +156,8 @@ def _routes(asked: Address) -> _Routes:
             return _TUNING_JOBS
         case ("hyperparameterTuningJobs", _):
             return _TUNING_JOB
+        case ("studies", _, "trials"):
+            return _STUDY_TRIALS
         case _:
             return {}
 

@@ -20,7 +20,7 @@ from turnout.dialects.vertex import (
 from turnout.dialects.vertex.house import Call, House
 from turnout.dialects.vertex.mask import Mask
 from turnout.dialects.vertex.place import Place
-from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
+from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob, Trial
 from turnout.errors import NotFound
 from turnout.job import All, Compare, Page, TrialState
 from turnout.service import JobView
@@ -69,6 +69,18 @@ async def delete(house: House, call: Call) -> Response:
     jobs.check_ended(view, KIND, answer.tuning_name(view.job))
     await house.jobs.delete(call.caller, view.job.id)
     return reply.json(operations.deleted(house, call))
+
+
+async def list_optimal(house: House, call: Call) -> Response:
+    """The best trial, as Vizier tells it of a study: a job is the study of its own trials."""
+    view = await find(house, call)
+    search = (await house.jobs.spec(view)).search
+    found = [(trial.value, trial) for trial in await house.searches.trials(view) if trial.value is not None]
+    if search is None or not found:
+        return reply.json({})
+    best = (max if search.metric.goal == "max" else min)(found, key=lambda one: one[0])[1]
+    shown = trials.shown(view, best, await house.searches.measurements(view, best.number))
+    return reply.json({"optimalTrials": [numbers.of(shown, Trial) if call.numbers else shown]})
 
 
 async def find(house: House, call: Call) -> JobView:
