@@ -213,6 +213,7 @@ def test_rm(run, bucket, here):
     assert tree(bucket) == {}
 
 
+@pytest.mark.slow
 def test_many_files_and_pages(run, bucket, here):
     (here / "many").mkdir()
     for i in range(1100):

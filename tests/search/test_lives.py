@@ -179,6 +179,7 @@ def _urgent(stage: Stage) -> NewJob:
 
 
 class TestDeaths:
+    @pytest.mark.slow
     async def test_the_process_with_the_libraries_may_die_at_any_time(self, stage: Stage) -> None:
         search = tpe(8)
         async with stage.service() as here:

@@ -13,6 +13,7 @@ from turnout.job.search import Metric, Stopping
 MANY = 100_000
 
 
+@pytest.mark.slow
 async def test_a_hundred_thousand_measurements(stage: Stage) -> None:
     script = f"awk 'BEGIN {{ for (i = 1; i <= {MANY}; i++) print \"score: \" i / {MANY} }}'"
     search = along_x(trials=2, wide=2, stopping=Stopping("median", startup=1))
@@ -23,6 +24,7 @@ async def test_a_hundred_thousand_measurements(stage: Stage) -> None:
         assert [one.step for one in found] == list(range(1, MANY + 1))
 
 
+@pytest.mark.slow
 async def test_they_are_all_seen_while_it_runs_on(stage: Stage) -> None:
     """Also those at the end of more lines than are read at a time, with nothing behind them."""
     script = f"seq 60000; echo score: 0.5; {until('go')}"
@@ -75,6 +77,7 @@ async def test_expressions_of_all_kinds(stage: Stage, regex: str, value: float |
         assert trial.value == value
 
 
+@pytest.mark.slow
 async def test_an_expression_that_never_ends_is_tried_once_and_named(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_tuning_job_of_vertex(service: Service) -> None:
         assert trial["finalMeasurement"]["metrics"][0]["value"] == trial["parameters"][0]["value"]
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_made_twice_when_the_service_is_killed(service: Service) -> None:
     made = call(service, "POST", "hyperparameterTuningJobs", tuning_job(12))
     for done in (1, 4, 8):
@@ -189,6 +190,7 @@ def test_a_search_of_another_project_is_nowhere_to_be_seen(service: Service) -> 
     assert call(service, "GET", path) == job
 
 
+@pytest.mark.slow
 def test_a_search_whose_pool_is_gone_fails_and_says_so() -> None:
     asked = {
         "reward_attrs": [{"name": "acc", "mode": "max", "regex": "acc=(.+)"}],
