@@ -13,6 +13,23 @@ import msgspec
 from tests.running import python_path
 from turnout.storage.remote import Backing, open_store
 
+SEALED = """
+import sys
+import turnout.runner.stage.__main__ as stage
+
+class Sealed:
+    def find_spec(self, name, *_):
+        raise ImportError(f"{name} is imported too late: another user may not be able to read it")
+
+def become(hello, really=stage._become):
+    really(hello)
+    sys.meta_path[:] = [Sealed()]
+
+stage._become = become
+stage.main()
+"""
+"""The mover, but nothing can be imported any more once it has become whom it works for."""
+
 
 class Mover:
     def __init__(self, **hello: float) -> None:
@@ -22,7 +39,7 @@ class Mover:
 
     def __enter__(self) -> "Mover":
         environment = os.environ | {"PYTHONPATH": python_path()}
-        command = [sys.executable, "-m", "turnout.runner.stage"]
+        command = [sys.executable, "-c", SEALED]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )

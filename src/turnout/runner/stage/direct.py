@@ -4,6 +4,7 @@ Through obstore's stream and its buffers the same takes twice the time of a core
 asked for whatever does not come in this way: it knows what the store's answer means, and insists.
 """
 
+import encodings.idna  # noqa: F401 - the library would load it at the first name of a host, when it is too late
 import http.client
 import ssl
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def read(store: "Store", key: str, etag: str | None, start: int, end: int, chunk
             same = bare(answer.headers["ETag"]) == bare(etag) and answer.length == end - start
             while answer.status == http.client.PARTIAL_CONTENT and same and (data := answer.read(chunk)):
                 yield data
-    except (OSError, http.client.HTTPException):
+    except (OSError, ValueError, http.client.HTTPException):
         return
 
 
