@@ -418,3 +418,14 @@ def test_a_process_can_be_born_in_a_cgroup(tmp_path: Path):
         os.close(cgroup)
         os.close(out)
         place.rmdir()
+
+
+def test_the_start_time_of_a_new_child_is_the_one_that_is_read():
+    for _ in range(50):
+        began = processes.ticks()
+        child = subprocess.Popen(["sleep", "60"])
+        try:
+            assert processes.start_time_after(began, child.pid) == processes.start_time(child.pid)
+        finally:
+            child.kill()
+            child.wait()

@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
 _APART = 0.002
+_SWARM_APART = 0.003
 _STARTS_APART = 0.005
 _SAMPLES_APART = 1.0
 
@@ -93,6 +94,7 @@ class Control:
         self._inputs: list[Asked] = []
         self._wake = asyncio.Event()
         self._last_turn = 0.0
+        self._apart = _APART
         self._alarm: asyncio.TimerHandle | None = None
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -205,15 +207,14 @@ class Control:
     # The loop
 
     async def _ask(self, command: Command) -> Job:
-        future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Job] = loop.create_future()
         self._put(command, future)
+        late = loop.call_later(_ANSWER_SECONDS, _too_late, future)
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                return await future
-        except TimeoutError:
-            raise TimedOut(
-                f"the store did not answer within {_ANSWER_SECONDS} s; it may still do it"
-            ) from None
+            return await future
+        finally:
+            late.cancel()
 
     def _put(self, one: Input, answer: asyncio.Future[Job] | None = None) -> None:
         self._inputs.append((one, answer))
@@ -229,7 +230,7 @@ class Control:
                 case Started():
                     self._wake_at(loop.time() + _STARTS_APART)
                 case Ended():
-                    self._wake_at(self._last_turn + _APART)
+                    self._wake_at(self._last_turn + self._apart)
                 case Sampled():
                     self._wake_at(loop.time() + _SAMPLES_APART)
                 case _:
@@ -276,6 +277,7 @@ class Control:
         if turn.batch:
             point("control.acted")
         self._answer(turn, [future for _, future in asked if future])
+        self._apart = _SWARM_APART if len(turn.ended) > 1 else _APART
         for job in turn.ended:
             self.ends[str(job.reason)] = self.ends.get(str(job.reason), 0) + 1
         self.hub.publish(turn.changed)
@@ -399,6 +401,13 @@ class Control:
 
     def _tick(self) -> None:
         self._put(Tick())
+
+
+def _too_late(future: asyncio.Future[Job]) -> None:
+    if not future.done():
+        future.set_exception(
+            TimedOut(f"the store did not answer within {_ANSWER_SECONDS} s; it may still do it")
+        )
 
 
 def _fail(asked: list[Asked], error: TurnoutError) -> None:

@@ -92,6 +92,8 @@ def _parents(name: str) -> list[str]:
 
 def move(text: str, moved: dict[str, str]) -> str:
     """`/data/x` and `--dir=/data/x` with the mount's real directory for its target; anything else as it is."""
+    if not moved:
+        return text
     flag, equals, path = text.partition("=") if text.startswith("-") else ("", "", text)
     for target, source in moved.items():
         if path == target or path.startswith(target + "/"):

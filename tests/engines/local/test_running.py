@@ -52,6 +52,15 @@ async def test_python_means_the_interpreter_of_the_runtime(yard: Yard):
         assert nested == "2"
 
 
+async def test_the_keeper_goes_before_the_jobs_and_only_the_keeper(yard: Yard):
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    expected = -10 if os.geteuid() == 0 and ours == 0 else ours
+    assert os.getpriority(os.PRIO_PROCESS, yard.engine.keeper) == expected
+    program = "import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0))"
+    end = await yard.run("python", "-c", program)
+    assert yard.out(end.attempt) == f"{ours} {os.SCHED_OTHER}\n"
+
+
 async def test_every_replica_is_told_of_all(yard: Yard):
     command = Program(("sh", "-c", "env"))
     roles = (

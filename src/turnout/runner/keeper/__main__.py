@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 
-from . import cgroups
+from . import ahead, cgroups
 from .keep import Keeper
 from .point import prepare
 from .recovery import recover
@@ -32,6 +32,7 @@ def main(argv: list[str]) -> None:
     os.umask(0o022)
     pumps = Pumps(argv[10], argv[11].split(os.pathsep), now=argv[12] == "keys")
     slots = cgroups.find(argv[6], uid, gid)
+    ahead.of_jobs()
     if uid >= 0:
         os.setgroups([])
         os.setresgid(gid, gid, gid)

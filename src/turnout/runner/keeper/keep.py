@@ -248,8 +248,10 @@ class Keeper:
             if isinstance(replica.log, SealedLog):
                 self._pump(replica, replica.log, plan["shared"]["seal"])
             replica.slot = self.slots.take(plan) if self.slots else None
+            began = processes.ticks()
             with self._limits.around(plan, replica.slot):
                 replica.pid = spawn(replica, plan)
+            replica.start = processes.start_time_after(began, replica.pid) or 0
             replica.plan = plan if plan.get("shell") else None
         except NotStarted as error:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
@@ -263,7 +265,6 @@ class Keeper:
         self.listen(replica)
         self._limit(replica)
         replica.slot_number = replica.slot.number if replica.slot else -1
-        replica.start = processes.start_time(replica.pid) or 0
         point("keeper.respawned" if replica.restarts else "keeper.spawned")
         self.record(replica.gang, replica.started_line)
 

@@ -8,10 +8,12 @@ import fcntl
 import os
 import signal
 import struct
+import time
 from typing import NamedTuple
 
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _PIDFD_INFO_EXIT = 1 << 3
+_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 MARKER = b"TURNOUT_REPLICA="
 
@@ -39,6 +41,19 @@ def start_time(pid: int) -> int | None:
         return None
     finally:
         os.close(fd)
+
+
+def ticks() -> int:
+    """The clock that `start_time` is read off."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _TICK
+
+
+def start_time_after(began: int, pid: int) -> int | None:
+    """The start time of a child that was made after `began`: mostly the clock has not moved on meanwhile.
+
+    To read it would mean to wait until the child's exec is through.
+    """
+    return began if ticks() == began else start_time(pid)
 
 
 def marker(pid: int) -> str:
