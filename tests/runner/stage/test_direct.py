@@ -1,4 +1,4 @@
-"""Ranges straight from the socket of a real S3 server; and what comes by obstore instead."""
+"""Objects and ranges straight from the socket of a real S3 server; and what comes by obstore instead."""
 
 import os
 
@@ -6,7 +6,8 @@ import pytest
 
 from tests.runner.stage.driving import store
 from tests.stores import READER, S3, Gcs, wire
-from turnout.runner.stage import direct
+from turnout.runner.stage.direct import Direct
+from turnout.runner.stage.sums import CRC
 
 CHUNK = 1 << 16
 KEY = "a b+c/ü"
@@ -18,7 +19,7 @@ def content(s3: S3) -> bytes:
 
 
 def read(backing: dict, etag: str | None, start: int, end: int) -> bytes:
-    return b"".join(direct.read(store(backing), KEY, etag, start, end, CHUNK))
+    return b"".join(Direct(store(backing)).range(KEY, etag, start, end, CHUNK))
 
 
 def test_the_range_that_was_asked_for(s3: S3, content: bytes) -> None:
@@ -61,3 +62,31 @@ def test_nothing_where_only_obstore_knows_the_way(s3: S3, gcs: Gcs, monkeypatch:
     etag = store(backing).put(KEY, b"x")["e_tag"]
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     assert read(backing, etag, 0, 1) == b""
+
+
+def test_a_whole_object_and_what_is_known_of_it(s3: S3, content: bytes) -> None:
+    backing = s3.backing()
+    put = store(backing).put(KEY, content, attributes={CRC: "0123abcd"})
+    way = Direct(store(backing))
+    for _ in range(3):  # over one connection
+        whole = way.whole(KEY, len(content))
+        assert whole
+        assert whole.data == content
+        assert (whole.etag, whole.attributes[CRC]) == (put["e_tag"], "0123abcd")
+        assert whole.modified == store(backing).head(KEY)["last_modified"]
+    way.close()
+
+
+@pytest.mark.parametrize("trouble", ["gone", "grown", "cut", "secret"])
+def test_no_whole_object_after_any_trouble(s3: S3, content: bytes, trouble: str) -> None:
+    backing = s3.backing()
+    if trouble != "gone":
+        store(backing).put(KEY, content)
+    with wire(s3.port, cut=trouble == "cut", after=300_000) as line:
+        odd = {"endpoint": f"http://127.0.0.1:{line.port}"} | ({"secret": "x"} if trouble == "secret" else {})
+        way = Direct(store(backing | odd))
+        most = len(content) - 1 if trouble == "grown" else len(content)
+        assert way.whole(KEY, most) is None
+        store(backing).put(KEY, b"x")
+        assert way.whole(KEY, 1) is None, "one trouble is enough"
+        way.close()

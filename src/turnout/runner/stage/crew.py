@@ -55,3 +55,16 @@ async def aside(work: Callable[..., T], *arguments: Any) -> T:
 
     threading.Thread(target=run, name="aside", daemon=True).start()
     return await asyncio.wrap_future(future)
+
+
+class Hands:
+    """Threads for work that may wait for a silent store: several at a time, and left behind if nobody wants it now."""
+
+    def __init__(self, most: int) -> None:
+        self._threads = ThreadPoolExecutor(most, "hands")
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def leave(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

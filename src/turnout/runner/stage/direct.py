@@ -1,4 +1,4 @@
-"""In: a range of a big object, straight from its socket.
+"""In: an object, or a range of a big one, straight from its socket.
 
 Through obstore's stream and its buffers the same takes twice the time of a core. Obstore signs the address, and it is
 asked for whatever does not come in this way: it knows what the store's answer means, and insists.
@@ -7,57 +7,135 @@ asked for whatever does not come in this way: it knows what the store's answer m
 import encodings.idna  # noqa: F401 - the library would load it at the first name of a host, when it is too late
 import http.client
 import ssl
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import timedelta
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies
 
 from turnout.runner.stage.sums import bare
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from typing_extensions import Buffer
+
     from turnout.storage.remote import Store
 
 _VALID = timedelta(minutes=15)
 _SILENCE = 30.0
 _PROXIES = {"http", "https", "all"}
+_META = "x-amz-meta-"
+_TROUBLE = (OSError, ValueError, http.client.HTTPException)
 
 
-def read(store: "Store", key: str, etag: str | None, start: int, end: int, chunk: int) -> Iterator[bytes]:
-    """As much of it as comes without any trouble; perhaps nothing."""
-    url = _signed(store, key)
-    if not url:
-        return
-    parts = urlsplit(url)
-    headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-    if etag:
-        headers["If-Match"] = etag
-    try:
-        with closing(_connection(parts.scheme, parts.netloc)) as connection:
-            connection.request("GET", f"{parts.path}?{parts.query}", headers=headers)
-            answer = connection.getresponse()
-            same = bare(answer.headers["ETag"]) == bare(etag) and answer.length == end - start
-            while answer.status == http.client.PARTIAL_CONTENT and same and (data := answer.read(chunk)):
-                yield data
-    except (OSError, ValueError, http.client.HTTPException):
-        return
+class Whole(NamedTuple):
+    data: "Buffer"
+    etag: str
+    modified: "datetime"
+    attributes: Mapping[str, str]
 
 
-def _signed(store: "Store", key: str) -> str:
-    """Only S3's addresses can be signed without asking anybody. Empty: it has to go by obstore."""
+class Direct:
+    """The way to one store. Threads may use it."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._idle: deque[http.client.HTTPConnection] = deque()
+        # Obstore knows how to go by a proxy.
+        self._works = not _PROXIES & getproxies().keys()
+        """Until nothing has come in this way."""
+
+    def whole(self, key: str, most: int) -> Whole | None:
+        """None: it has to go by obstore."""
+        url = _signed(self._store, key) if self._works else None
+        if not url:
+            return None
+        connection = self._connected(url)
+        try:
+            found = _get(connection, url, most)
+        except _TROUBLE:
+            found = None
+        if found is None:
+            self._works = False
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return found
+
+    def range(self, key: str, etag: str | None, start: int, end: int, chunk: int) -> Iterator[bytes]:
+        """As much of it as comes without any trouble; perhaps nothing."""
+        url = _signed(self._store, key) if self._works else None
+        if not url:
+            return
+        headers = {"Range": f"bytes={start}-{end - 1}"}
+        if etag:
+            headers["If-Match"] = etag
+        came = False
+        try:
+            with closing(_connection(url)) as connection:
+                answer = _ask(connection, url, headers)
+                same = bare(answer.headers["ETag"]) == bare(etag) and answer.length == end - start
+                while answer.status == http.client.PARTIAL_CONTENT and same and (data := answer.read(chunk)):
+                    came = True
+                    yield data
+        except _TROUBLE:
+            pass
+        self._works = self._works and came
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.popleft().close()
+
+    def _connected(self, url: SplitResult) -> http.client.HTTPConnection:
+        """The one that was used last, if any: others may have been closed over there."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _connection(url)
+
+
+def _get(connection: http.client.HTTPConnection, url: SplitResult, most: int) -> Whole | None:
+    answer = _ask(connection, url, {})
+    if answer.status != http.client.OK or answer.length is None or answer.length > most:
+        return None
+    said, size = answer.headers, answer.length
+    data = answer.read(size)
+    if len(data) != size or answer.will_close or not said["Last-Modified"]:
+        return None
+    attributes = {
+        name.lower().removeprefix(_META): text
+        for name, text in said.items()
+        if name.lower().startswith(_META)
+    }
+    return Whole(data, said["ETag"] or "", parsedate_to_datetime(said["Last-Modified"]), attributes)
+
+
+def _ask(
+    connection: http.client.HTTPConnection, url: SplitResult, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+    headers = headers | {"Accept-Encoding": "identity"}
+    connection.request("GET", f"{url.path}?{url.query}", headers=headers)
+    return connection.getresponse()
+
+
+def _signed(store: "Store", key: str) -> SplitResult | None:
+    """Only S3's addresses can be signed without asking anybody. None: it has to go by obstore."""
     from obstore import sign
     from obstore.store import S3Store
 
-    if not isinstance(store, S3Store) or _PROXIES & getproxies().keys():
-        return ""
+    if not isinstance(store, S3Store):
+        return None
     try:
-        return sign(store, "GET", key, _VALID)
+        return urlsplit(sign(store, "GET", key, _VALID))
     except Exception:  # noqa: BLE001 - obstore's, which have no common root but this
-        return ""
+        return None
 
 
-def _connection(scheme: str, host: str) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, timeout=_SILENCE, context=ssl.create_default_context())
-    return http.client.HTTPConnection(host, timeout=_SILENCE)
+def _connection(url: SplitResult) -> http.client.HTTPConnection:
+    if url.scheme == "https":
+        return http.client.HTTPSConnection(url.netloc, timeout=_SILENCE, context=ssl.create_default_context())
+    return http.client.HTTPConnection(url.netloc, timeout=_SILENCE)

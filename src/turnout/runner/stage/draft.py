@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from turnout.runner.stage.files import write_all
 from turnout.runner.stage.memory import this_boot
 from turnout.runner.stage.sums import Crcs, file_digest
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from turnout.runner.stage.tally import Tally
 
 PIECE = 8 << 20
-_AT_ONCE = 1 << 16
-"""Larger writes get larger pieces of memory from the kernel, which cost up to three times as much where a host has
-taken back what its guest did not use."""
 
 
 class Head(msgspec.Struct):
@@ -99,11 +97,8 @@ class Draft:
             self._data = self._map = -1
 
     def _write(self, at: int, data: bytes) -> None:
-        view = memoryview(data)
         try:
-            while view.nbytes:
-                written = os.pwrite(self._data, view[:_AT_ONCE], at)
-                view, at = view[written:], at + written
+            write_all(self._data, data, at)
         except OSError as error:
             raise self._target.explain(error, self._parts, len(data)) from None
 

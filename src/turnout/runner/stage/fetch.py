@@ -1,28 +1,30 @@
 """In: what is below a prefix becomes files below a directory."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from turnout.errors import NotFound
 from turnout.runner.stage.again import Broken, Patience
-from turnout.runner.stage.crew import each, on_thread
+from turnout.runner.stage.crew import Hands, each, on_thread
+from turnout.runner.stage.direct import Direct, Whole
 from turnout.runner.stage.files import NoSpace, Target, parts_of
 from turnout.runner.stage.memory import Memory, Moved
 from turnout.runner.stage.orders import Item
-from turnout.runner.stage.pieces import Pieces, modified
+from turnout.runner.stage.pieces import Pieces, nanoseconds
 from turnout.runner.stage.room import TRANSFERS, Room
 from turnout.runner.stage.sums import NOTHING, Expected, bare, digest, expected
 from turnout.runner.stage.tally import Tally
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
-    from typing_extensions import Buffer
 
     from turnout.storage.remote import Store
 
 BIG = 8 << 20
 """From here on an object is fetched in pieces."""
+_TINY = 64 << 10
+"""Up to here obstore is quicker than our own way."""
 
 
 class Fetch:
@@ -36,6 +38,8 @@ class Fetch:
         self._item = item
         self._prefix = item.prefix.strip("/")
         self._url = item.called
+        self.direct = Direct(store)
+        self._hands = Hands(TRANSFERS)
         self._etags_are_md5 = True
         self._odd: dict[str, str] = {}
         """Digests of what did not fit its ETag."""
@@ -47,6 +51,8 @@ class Fetch:
             memory.trust_this_boot_only()
             await self._fill(memory)
         finally:
+            self._hands.leave()
+            self.direct.close()
             memory.close()
 
     async def _fill(self, memory: Memory) -> None:
@@ -134,6 +140,8 @@ class Fetch:
 
     async def _small(self, key: str, url: str, parts: tuple[str, ...], size: int) -> None:
         async with self.room.take(size):
+            if size > _TINY and await self._hands.run(self._come, key, url, parts):
+                return
             try:
                 result = await self.store.get_async(key)
             except FileNotFoundError:
@@ -143,23 +151,29 @@ class Fetch:
                 return
             if not size and self.target.is_directory(parts):
                 return
-            data = await result.bytes_async()
-            if len(data) != result.meta["size"]:
-                raise Broken(f"{url}: {len(data)} bytes came instead of {result.meta['size']}")
-            await on_thread(self._save, key, url, parts, result, data)
-        self.tally.moved(len(data))
+            await on_thread(self._save, key, url, parts, await _whole(result, url))
 
-    def _save(self, key: str, url: str, parts: tuple[str, ...], result: "GetResult", data: "Buffer") -> None:
-        meta = result.meta
-        wanted = self.expects(meta["e_tag"], result)
+    def _come(self, key: str, url: str, parts: tuple[str, ...]) -> bool:
+        """The direct way, on a thread that may be left behind. False: it has to go by obstore."""
+        whole = self.direct.whole(key, BIG)
+        if whole is None:
+            return False
+        with self.target.used() as used:
+            if used:
+                self._save(key, url, parts, whole)
+        return True
+
+    def _save(self, key: str, url: str, parts: tuple[str, ...], whole: Whole) -> None:
+        wanted = self.expects(whole.etag, whole.attributes)
         if wanted.kind:
-            self.compare(key, url, wanted, digest(wanted.kind, data))
-        mtime = modified(meta)
-        self.target.write(parts, data, mtime)
-        self.remember(parts, meta, mtime)
+            self.compare(key, url, wanted, digest(wanted.kind, whole.data))
+        size, mtime = len(memoryview(whole.data)), nanoseconds(whole.modified)
+        self.target.write(parts, whole.data, mtime)
+        self.remember(parts, whole.etag, size, mtime)
+        self.tally.moved(size)
 
-    def expects(self, etag: str | None, result: "GetResult") -> Expected:
-        wanted = expected(etag, result.attributes)  # pyright: ignore[reportArgumentType]
+    def expects(self, etag: str | None, attributes: Mapping[str, str]) -> Expected:
+        wanted = expected(etag, attributes)
         return NOTHING if wanted.kind == "md5" and not self._etags_are_md5 else wanted
 
     def compare(self, key: str, url: str, wanted: Expected, got: str) -> None:
@@ -172,6 +186,13 @@ class Fetch:
         self._odd[key] = got
         raise Broken(f"{url}: what came does not fit its checksum ({wanted.kind} {wanted.value}, came {got})")
 
-    def remember(self, parts: tuple[str, ...], meta: "ObjectMeta", mtime: int) -> None:
+    def remember(self, parts: tuple[str, ...], etag: str | None, size: int, mtime: int) -> None:
         self.tally.finished()
-        self.memory.add(Moved("/".join(parts), meta["size"], mtime, bare(meta["e_tag"])))
+        self.memory.add(Moved("/".join(parts), size, mtime, bare(etag)))
+
+
+async def _whole(result: "GetResult", url: str) -> Whole:
+    meta, data = result.meta, await result.bytes_async()
+    if len(data) != meta["size"]:
+        raise Broken(f"{url}: {len(data)} bytes came instead of {meta['size']}")
+    return Whole(data, meta["e_tag"] or "", meta["last_modified"], result.attributes)  # pyright: ignore[reportArgumentType]

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from turnout.errors import TimedOut
-from turnout.runner.stage import direct
 from turnout.runner.stage.again import Broken, Lasting
 from turnout.runner.stage.crew import aside, each, on_thread
 from turnout.runner.stage.draft import PIECE, Draft
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 _SPAN = 64 << 20
 """Of one request: many short ones cost the store more."""
-_CHUNK = 1 << 18
+_CHUNK = 1 << 20
 """What is in memory of each request."""
 _HANDS = 4
 _CHANGES = 3
@@ -37,8 +36,6 @@ class Pieces:
         self._key = key
         self._url = url
         self._parts = parts
-        self._directly = True
-        """Until not a byte has come in this way."""
         self._name = hashlib.sha1(key.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self) -> None:
@@ -51,8 +48,8 @@ class Pieces:
 
     async def _all(self) -> None:
         head = await self._fetch.patience.insist(self._ask, self._url)
-        meta, mtime = head.meta, modified(head.meta)
-        wanted = self._fetch.expects(meta["e_tag"], head)
+        meta, mtime = head.meta, nanoseconds(head.meta["last_modified"])
+        wanted = self._fetch.expects(meta["e_tag"], head.attributes)
         # A new one each time: a thread that was left behind must find its own closed.
         draft = Draft(self._fetch.target, self._name, self._parts, self._fetch.tally)
         try:
@@ -98,12 +95,10 @@ class Pieces:
     def _get(self, start: int, end: int, draft: Draft, meta: "ObjectMeta") -> None:
         """On a thread of its own: with a turn of the loop for each chunk, this costs half as much again."""
         at = start
-        if self._directly:
-            for data in direct.read(self._fetch.store, self._key, meta["e_tag"], start, end, _CHUNK):
-                if not draft.write(at, data, end):
-                    return
-                at += len(data)
-            self._directly = at > start
+        for data in self._fetch.direct.range(self._key, meta["e_tag"], start, end, _CHUNK):
+            if not draft.write(at, data, end):
+                return
+            at += len(data)
         if at == end:
             return
         for data in self._stream(at, end, meta):
@@ -135,8 +130,8 @@ class Pieces:
             draft.spoilt()
             raise
         draft.finish(mtime)
-        self._fetch.remember(self._parts, meta, mtime)
+        self._fetch.remember(self._parts, meta["e_tag"], meta["size"], mtime)
 
 
-def modified(meta: "ObjectMeta") -> int:
-    return (meta["last_modified"] - _EPOCH) // timedelta(microseconds=1) * 1000
+def nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000

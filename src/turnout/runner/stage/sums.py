@@ -125,7 +125,10 @@ class _Crc32c:
         self._value = 0
 
     def update(self, data: "Buffer") -> None:
-        """Piece by piece, because the library takes nothing but `bytes`."""
+        """The library takes nothing but `bytes`; anything else is copied piece by piece."""
+        if isinstance(data, bytes):
+            self._value = google_crc32c.extend(self._value, data)
+            return
         view = memoryview(data)
         for start in range(0, len(view), _READ):
             self._value = google_crc32c.extend(self._value, bytes(view[start : start + _READ]))
