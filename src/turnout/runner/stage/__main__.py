@@ -15,13 +15,16 @@ from turnout.runner.stage.mover import Mover
 from turnout.runner.stage.orders import Hello
 
 _PR_SET_DUMPABLE = 4
-_M_ARENA_MAX = -8
+_M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _C = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
     # With a heap for each thread, a third more memory lies about unused.
     _C.mallopt(_M_ARENA_MAX, 2)
+    # What came in is let go of at once: its memory is for what comes next, not for the kernel to take and give again.
+    _C.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    _C.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
     # Ends with its input, not with the terminal of whoever started the service.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hello = msgspec.json.decode(_line(), type=Hello)

@@ -25,6 +25,8 @@ BIG = 8 << 20
 """From here on an object is fetched in pieces."""
 _TINY = 64 << 10
 """Up to here obstore is quicker than our own way."""
+_HANDS = 6
+"""Of our own: more would get into each other's way."""
 
 
 class Fetch:
@@ -39,7 +41,7 @@ class Fetch:
         self._prefix = item.prefix.strip("/")
         self._url = item.called
         self.direct = Direct(store)
-        self._hands = Hands(TRANSFERS)
+        self._hands = Hands(_HANDS)
         self._etags_are_md5 = True
         self._odd: dict[str, str] = {}
         """Digests of what did not fit its ETag."""
