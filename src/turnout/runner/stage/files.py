@@ -23,7 +23,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LONGEST_NAME = 255
-_AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 17
 """Larger writes get larger pieces of memory from the kernel, which cost up to three times as much where a host has
 taken back what its guest did not use."""
 
