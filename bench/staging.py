@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,16 +54,19 @@ def staging(table: Table, directory: Path, floor: Floor) -> None:
 def _measure(
     table: Table, server: S3, made: Path, do: str, rounds: int, ours: "Mover", step: Callable[[], None]
 ) -> None:
-    """Each in turn, so that a bad moment of the machine is everyone's."""
+    """Each in turn, so that a bad moment of the machine is everyone's, and each in every place: one leaves memory and
+    directories behind for the next."""
     contenders: dict[str, Move] = {"turnout": ours.move, "obstore": _obstore, "rclone": _rclone}
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
     megabytes = sum(path.stat().st_size for path in made.iterdir()) / MEGABYTE
     filled = server.backing()
     if do == "in":
         ours.move("out", filled, made)
+    names = deque(contenders)
     for _ in range(rounds):
-        for name, move in contenders.items():
-            seconds = _time(move, do, filled if do == "in" else server.backing(), made)
+        names.rotate()
+        for name in names:
+            seconds = _time(contenders[name], do, filled if do == "in" else server.backing(), made)
             speeds[name].append(megabytes / seconds)
             step()
     what = f"{do}, {len(list(made.iterdir()))} × {megabytes / len(list(made.iterdir())):.0f} MB"
