@@ -49,6 +49,13 @@ class Searches:
         """Of one trial, by step."""
         return await self._store.trials.measurements(view.job.id, number)
 
+    async def all_measurements(self, view: JobView) -> dict[int, list[Measurement]]:
+        """Of every trial that has some, by its number."""
+        found: dict[int, list[Measurement]] = {}
+        for one in await self._store.trials.measurements(view.job.id):
+            found.setdefault(one.number, []).append(one)
+        return found
+
     async def stop_trial(self, caller: Caller, view: JobView, trial_id: str) -> Trial:
         """The trial, which ends now or soon; what it has said until then counts. Raises NotFound or WrongState."""
         trial = await self.trial(view, trial_id)

@@ -98,11 +98,13 @@ def _row(view: JobView) -> dict[str, Any]:
 
 async def _trials(house: House, call: Call, view: JobView) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
-    for trial in await house.searches.trials(view):
+    tried = await house.searches.trials(view)
+    measured = await house.searches.all_measurements(view)
+    for trial in tried:
         links = {}
         if trial.state is TrialState.ACTIVE:
             links = await _links(house, call, trial.child)
-        shown.append(trials.shown(view, trial, await house.searches.measurements(view, trial.number), links))
+        shown.append(trials.shown(view, trial, measured.get(trial.number, ()), links))
     return shown
 
 
