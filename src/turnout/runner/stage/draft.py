@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnout.runner.stage.files import write_all
+from turnout.runner.stage.files import AT_ONCE, write_all
 from turnout.runner.stage.memory import this_boot
 from turnout.runner.stage.sums import Crcs, file_digest
 
@@ -98,7 +98,7 @@ class Draft:
 
     def _write(self, at: int, data: bytes) -> None:
         try:
-            write_all(self._data, data, at)
+            write_all(self._data, data, at, AT_ONCE)
         except OSError as error:
             raise self._target.explain(error, self._parts, len(data)) from None
 

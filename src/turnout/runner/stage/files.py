@@ -23,9 +23,11 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LONGEST_NAME = 255
-_AT_ONCE = 1 << 17
+AT_ONCE = 1 << 16
 """Larger writes get larger pieces of memory from the kernel, which cost up to three times as much where a host has
 taken back what its guest did not use."""
+_AT_ONCE_SMALL = 1 << 17
+"""Of a file that is small itself, whose pages are mostly such that were just given back."""
 
 
 class NoSpace(TurnoutError): ...
@@ -124,7 +126,7 @@ class Target:
         with self._explained(parts, size):
             fd = self.create(name)
             try:
-                write_all(fd, data)
+                write_all(fd, data, 0, _AT_ONCE_SMALL)
                 os.utime(fd, ns=(mtime, mtime))
                 self.place(name, parts)
             except BaseException:
@@ -194,10 +196,10 @@ class Target:
         return Invalid(f"{where} cannot be written: {error.strerror}")
 
 
-def write_all(fd: int, data: "Buffer", at: int = 0) -> None:
+def write_all(fd: int, data: "Buffer", at: int, at_once: int) -> None:
     view = memoryview(data)
     while view.nbytes:
-        written = os.pwrite(fd, view[:_AT_ONCE], at)
+        written = os.pwrite(fd, view[:at_once], at)
         view, at = view[written:], at + written
 
 
