@@ -32,7 +32,11 @@ class Paths:
 
     def replica(self, attempt: object, replica: object) -> Path:
         """Holds `stdout`, `stderr`, `marks`, and the workspace while it runs."""
-        return self.attempts / f"{attempt}_{replica}"
+        return Path(self.home(attempt, replica))
+
+    def home(self, attempt: object, replica: object) -> str:
+        """The same as text, for every start: to make a Path takes longer than the rest of it."""
+        return f"{self.attempts}/{attempt}_{replica}"
 
     def copies(self, attempt: object) -> Path:
         """Of what had to be fetched for an attempt, or has to be brought away: `0`, `1`… as its mounts are."""

@@ -63,7 +63,6 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
 _APART = 0.002
-_SWARM_APART = 0.003
 _STARTS_APART = 0.005
 _SAMPLES_APART = 1.0
 
@@ -94,7 +93,6 @@ class Control:
         self._inputs: list[Asked] = []
         self._wake = asyncio.Event()
         self._last_turn = 0.0
-        self._apart = _APART
         self._alarm: asyncio.TimerHandle | None = None
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -230,7 +228,7 @@ class Control:
                 case Started():
                     self._wake_at(loop.time() + _STARTS_APART)
                 case Ended():
-                    self._wake_at(self._last_turn + self._apart)
+                    self._wake_at(self._last_turn + _APART)
                 case Sampled():
                     self._wake_at(loop.time() + _SAMPLES_APART)
                 case _:
@@ -277,7 +275,6 @@ class Control:
         if turn.batch:
             point("control.acted")
         self._answer(turn, [future for _, future in asked if future])
-        self._apart = _SWARM_APART if len(turn.ended) > 1 else _APART
         for job in turn.ended:
             self.ends[str(job.reason)] = self.ends.get(str(job.reason), 0) + 1
         self.hub.publish(turn.changed)

@@ -193,12 +193,11 @@ def plan_gang(
     boxed = bool(layout.sandbox)
     hosts = _hosts(gang, convention(launch.dialect).domain(launch)) if boxed else ""
     told = _maps(launch, gang, boxed)
-    homes = f"{paths.attempts}/{launch.attempt}_"
     replicas: list[ReplicaPlan] = []
     for rank, (name, role) in enumerate(launch.replicas()):
         if only not in (None, name):
             continue
-        home = f"{homes}{name}"
+        home = paths.home(launch.attempt, name)
         runtime = runtimes[role.program.runtime]
         replicas.append(
             _plan(_Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, told))

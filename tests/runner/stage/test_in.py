@@ -1,12 +1,15 @@
 """Data comes in from a real S3 server."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.runner.stage.driving import Mover, files, store
 from tests.stores import READER, S3, wire
+from turnout.runner.stage.files import Target
 
 BIG = 40 << 20
 
@@ -201,3 +204,27 @@ def test_cancelled(s3: S3, place: Path) -> None:
         mover.send({"id": order, "cancel": True})
         assert mover.hear() == {"id": order, "cancelled": True}
     assert "big" not in os.listdir(place)
+
+
+def test_who_comes_late_finds_it_closed_and_who_is_writing_is_waited_for(place: Path) -> None:
+    target, begun, go_on = Target(str(place), "tag"), threading.Event(), threading.Event()
+
+    def write() -> None:
+        with target.used() as used:
+            begun.set()
+            assert used
+            assert go_on.wait(30)
+            target.write(("a",), b"whole", 0)
+
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(write)
+        assert begun.wait(30)
+        closing = threads.submit(target.close, False)
+        with pytest.raises(TimeoutError):
+            closing.result(0.1)
+        with target.used() as used:
+            assert not used
+        go_on.set()
+        writing.result(30)
+        closing.result(30)
+    assert files(place) == {"a": b"whole"}

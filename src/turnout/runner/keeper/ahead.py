@@ -20,8 +20,7 @@ _RESET_ON_FORK = 1
 def of_jobs() -> None:
     """As far as it may: only root goes before others. Who was started behind others stays there."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    number = _SET_ATTRIBUTES.get(os.uname().machine)
-    if nice or number is None:
+    if nice:
         return
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
@@ -29,4 +28,5 @@ def of_jobs() -> None:
         nice = _NICE
     # struct sched_attr: size, policy, flags, nice value, static priority, slice, and two for other policies
     asked = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, _RESET_ON_FORK, nice, 0, _SLICE, 0, 0)
-    ctypes.CDLL(None).syscall(number, 0, asked, 0)
+    if number := _SET_ATTRIBUTES.get(os.uname().machine):
+        ctypes.CDLL(None).syscall(number, 0, asked, 0)

@@ -251,7 +251,6 @@ class Keeper:
             began = processes.ticks()
             with self._limits.around(plan, replica.slot):
                 replica.pid = spawn(replica, plan)
-            replica.start = processes.start_time_after(began, replica.pid) or 0
             replica.plan = plan if plan.get("shell") else None
         except NotStarted as error:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
@@ -259,6 +258,7 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 a plan that cannot be carried out must not take the others with it
             self.end(replica, STAGING, message=f"{replica.name} could not be started: {error}")
             return
+        replica.start = processes.start_time_after(began, replica.pid) or 0
         replica.at = time.time_ns()
         replica.since = replica.since or replica.at
         self._endings.watch(replica)

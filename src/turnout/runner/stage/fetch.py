@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BIG = 8 << 20
 """From here on an object is fetched in pieces."""
 _TINY = 64 << 10
-"""Up to here obstore is quicker than our own way."""
+"""Up to here there is little to save: it comes by obstore."""
 _HANDS = 6
 """Of our own: more would get into each other's way."""
 
@@ -70,7 +70,8 @@ class Fetch:
             keep = False
             raise
         finally:
-            self.target.close(keep)
+            # Not here: a thread may be in the middle of a write, and the disk slow.
+            await on_thread(self.target.close, keep)
 
     async def _objects(self) -> AsyncIterator["ObjectMeta"]:
         if self._prefix and not self._item.prefix.endswith("/"):

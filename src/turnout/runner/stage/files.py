@@ -27,7 +27,7 @@ AT_ONCE = 1 << 16
 """Larger writes get larger pieces of memory from the kernel, which cost up to three times as much where a host has
 taken back what its guest did not use."""
 _AT_ONCE_SMALL = 1 << 17
-"""Of a file that is small itself, whose pages are mostly such that were just given back."""
+"""Of a file that is small itself: with those, larger steps were the quicker ones."""
 
 
 class NoSpace(TurnoutError): ...
