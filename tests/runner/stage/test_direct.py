@@ -1,6 +1,7 @@
 """Objects and ranges straight from the socket of a real S3 server; and what comes by obstore instead."""
 
 import os
+from contextlib import closing
 
 import pytest
 
@@ -19,7 +20,8 @@ def content(s3: S3) -> bytes:
 
 
 def read(backing: dict, etag: str | None, start: int, end: int) -> bytes:
-    return b"".join(Direct(store(backing)).range(KEY, etag, start, end, CHUNK))
+    with closing(Direct(store(backing))) as way:
+        return b"".join(way.range(KEY, etag, start, end, CHUNK))
 
 
 def test_the_range_that_was_asked_for(s3: S3, content: bytes) -> None:
@@ -90,3 +92,30 @@ def test_no_whole_object_after_any_trouble(s3: S3, content: bytes, trouble: str)
         store(backing).put(KEY, b"x")
         assert way.whole(KEY, 1) is None, "one trouble is enough"
         way.close()
+
+
+def test_a_connection_that_the_store_has_closed_meanwhile_is_no_trouble(s3: S3, content: bytes) -> None:
+    backing = s3.backing()
+    etag = store(backing).put(KEY, content)["e_tag"]
+    with wire(s3.port, cut=1, after=700, upwards=True) as line:  # goes with the second request
+        way = Direct(store(backing | {"endpoint": line.endpoint}))
+        for _ in range(2):
+            assert b"".join(way.range(KEY, etag, 0, len(content), CHUNK)) == content
+        assert not line.cut, "it was the same connection"
+        whole = way.whole(KEY, len(content))
+        assert whole
+        assert whole.data == content
+        way.close()
+
+
+def test_whoever_stops_in_the_middle_leaves_no_connection_for_others(s3: S3, content: bytes) -> None:
+    backing = s3.backing()
+    etag = store(backing).put(KEY, content)["e_tag"]
+    way = Direct(store(backing))
+    some = way.range(KEY, etag, 0, len(content), CHUNK)
+    assert next(some) == content[:CHUNK]
+    some.close()
+    whole = way.whole(KEY, len(content))
+    assert whole
+    assert whole.data == content
+    way.close()

@@ -8,8 +8,7 @@ import encodings.idna  # noqa: F401 - the library would load it at the first nam
 import http.client
 import ssl
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Generator, Mapping
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +30,8 @@ _PROXIES = {"http", "https", "all"}
 _META = "x-amz-meta-"
 _TROUBLE = (OSError, ValueError, http.client.HTTPException)
 
+Connection = http.client.HTTPConnection
+
 
 class Whole(NamedTuple):
     data: "Buffer"
@@ -44,7 +45,7 @@ class Direct:
 
     def __init__(self, store: "Store") -> None:
         self._store = store
-        self._idle: deque[http.client.HTTPConnection] = deque()
+        self._idle: deque[Connection] = deque()
         # Obstore knows how to go by a proxy.
         self._works = not _PROXIES & getproxies().keys()
         """Until nothing has come in this way."""
@@ -54,19 +55,17 @@ class Direct:
         url = _signed(self._store, key) if self._works else None
         if not url:
             return None
-        connection = self._connected(url)
+        found = connection = None
         try:
-            found = _get(connection, url, most)
+            connection, answer = self._ask(url, {})
+            found = _all(answer, most)
         except _TROUBLE:
-            found = None
-        if found is None:
-            self._works = False
-            connection.close()
-        else:
-            self._idle.append(connection)
+            pass
+        self._done(connection, again=found is not None)
+        self._works = self._works and found is not None
         return found
 
-    def range(self, key: str, etag: str | None, start: int, end: int, chunk: int) -> Iterator[bytes]:
+    def range(self, key: str, etag: str | None, start: int, end: int, chunk: int) -> Generator[bytes]:
         """As much of it as comes without any trouble; perhaps nothing."""
         url = _signed(self._store, key) if self._works else None
         if not url:
@@ -74,32 +73,55 @@ class Direct:
         headers = {"Range": f"bytes={start}-{end - 1}"}
         if etag:
             headers["If-Match"] = etag
-        came = False
+        came, connection = 0, None
         try:
-            with closing(_connection(url)) as connection:
-                answer = _ask(connection, url, headers)
-                same = bare(answer.headers["ETag"]) == bare(etag) and answer.length == end - start
-                while answer.status == http.client.PARTIAL_CONTENT and same and (data := answer.read(chunk)):
-                    came = True
+            connection, answer = self._ask(url, headers)
+            same = bare(answer.headers["ETag"]) == bare(etag) and answer.length == end - start
+            if answer.status == http.client.PARTIAL_CONTENT and same:
+                while data := answer.read(chunk):
+                    came += len(data)
                     yield data
         except _TROUBLE:
             pass
-        self._works = self._works and came
+        finally:
+            self._done(connection, again=came == end - start)
+        self._works = self._works and came > 0
 
     def close(self) -> None:
         while self._idle:
             self._idle.popleft().close()
 
-    def _connected(self, url: SplitResult) -> http.client.HTTPConnection:
-        """The one that was used last, if any: others may have been closed over there."""
+    def _ask(self, url: SplitResult, headers: dict[str, str]) -> tuple[Connection, http.client.HTTPResponse]:
+        """Over a connection that was used before, if there is one that was not closed over there. Raises _TROUBLE."""
+        while True:
+            connection, used = self._connected(url)
+            try:
+                return connection, _answer(connection, url, headers)
+            except BaseException as error:
+                connection.close()
+                if not used or not isinstance(error, ConnectionError):
+                    raise
+
+    def _connected(self, url: SplitResult) -> tuple[Connection, bool]:
         try:
-            return self._idle.pop()
+            return self._idle.pop(), True
         except IndexError:
-            return _connection(url)
+            return _connection(url), False
+
+    def _done(self, connection: Connection | None, again: bool) -> None:
+        if connection and again:
+            self._idle.append(connection)
+        elif connection:
+            connection.close()
 
 
-def _get(connection: http.client.HTTPConnection, url: SplitResult, most: int) -> Whole | None:
-    answer = _ask(connection, url, {})
+def _answer(connection: Connection, url: SplitResult, headers: dict[str, str]) -> http.client.HTTPResponse:
+    headers = headers | {"Accept-Encoding": "identity"}
+    connection.request("GET", f"{url.path}?{url.query}", headers=headers)
+    return connection.getresponse()
+
+
+def _all(answer: http.client.HTTPResponse, most: int) -> Whole | None:
     if answer.status != http.client.OK or answer.length is None or answer.length > most:
         return None
     said, size = answer.headers, answer.length
@@ -112,14 +134,6 @@ def _get(connection: http.client.HTTPConnection, url: SplitResult, most: int) ->
         if name.lower().startswith(_META)
     }
     return Whole(data, said["ETag"] or "", parsedate_to_datetime(said["Last-Modified"]), attributes)
-
-
-def _ask(
-    connection: http.client.HTTPConnection, url: SplitResult, headers: dict[str, str]
-) -> http.client.HTTPResponse:
-    headers = headers | {"Accept-Encoding": "identity"}
-    connection.request("GET", f"{url.path}?{url.query}", headers=headers)
-    return connection.getresponse()
 
 
 def _signed(store: "Store", key: str) -> SplitResult | None:
@@ -135,7 +149,7 @@ def _signed(store: "Store", key: str) -> SplitResult | None:
         return None
 
 
-def _connection(url: SplitResult) -> http.client.HTTPConnection:
+def _connection(url: SplitResult) -> Connection:
     if url.scheme == "https":
         return http.client.HTTPSConnection(url.netloc, timeout=_SILENCE, context=ssl.create_default_context())
     return http.client.HTTPConnection(url.netloc, timeout=_SILENCE)

@@ -2,12 +2,13 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnout.runner.stage.files import AT_ONCE, write_all
 from turnout.runner.stage.memory import this_boot
+from turnout.runner.stage.portions import write_all
 from turnout.runner.stage.sums import Crcs, file_digest
 
 if TYPE_CHECKING:
@@ -61,19 +62,19 @@ class Draft:
 
     def write(self, start: int, data: bytes, end: int) -> bool:
         """Whether anyone still wants it. `end`: of what is coming in this row."""
+        whole: list[tuple[int, int]] = []
+        for number, first, stop in _by_piece(start, start + len(data)):
+            if first == number * PIECE:
+                self._crcs.begin(number)
+            self._crcs.add(number, data[first - start : stop - start])
+            if stop in ((number + 1) * PIECE, end):
+                whole.append((number, stop - number * PIECE))
         with self._writing:
             if self._data < 0:
                 return False
             self._write(start, data)
-            while data:
-                number, into = divmod(start, PIECE)
-                stop = min(start + len(data), (number + 1) * PIECE)
-                if not into:
-                    self._crcs.begin(number)
-                self._crcs.add(number, data[: stop - start])
-                data, start = data[stop - start :], stop
-                if stop in ((number + 1) * PIECE, end):
-                    self._mark(number, stop - number * PIECE)
+            for number, size in whole:
+                self._mark(number, size)
         return True
 
     def digest(self, kind: str, size: int) -> str:
@@ -98,7 +99,7 @@ class Draft:
 
     def _write(self, at: int, data: bytes) -> None:
         try:
-            write_all(self._data, data, at, AT_ONCE)
+            write_all(self._data, data, at)
         except OSError as error:
             raise self._target.explain(error, self._parts, len(data)) from None
 
@@ -106,3 +107,12 @@ class Draft:
         os.pwrite(self._map, b"\1", self._offset + number)
         self.there[number] = 1
         self._tally.moved(size)
+
+
+def _by_piece(start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Number, start and end of what lies there of each piece."""
+    while start < end:
+        number = start // PIECE
+        stop = min(end, (number + 1) * PIECE)
+        yield number, start, stop
+        start = stop

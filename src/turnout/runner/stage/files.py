@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnout.errors import Invalid, TurnoutError
+from turnout.runner.stage.portions import write_all
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -23,11 +24,6 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LONGEST_NAME = 255
-AT_ONCE = 1 << 16
-"""Larger writes get larger pieces of memory from the kernel, which cost up to three times as much where a host has
-taken back what its guest did not use."""
-_AT_ONCE_SMALL = 1 << 17
-"""Of a file that is small itself: with those, larger steps were the quicker ones."""
 
 
 class NoSpace(TurnoutError): ...
@@ -126,7 +122,7 @@ class Target:
         with self._explained(parts, size):
             fd = self.create(name)
             try:
-                write_all(fd, data, 0, _AT_ONCE_SMALL)
+                write_all(fd, data, 0)
                 os.utime(fd, ns=(mtime, mtime))
                 self.place(name, parts)
             except BaseException:
@@ -194,13 +190,6 @@ class Target:
                 f"{where} cannot be made: {path!r} or a part of it is both a file and a directory there, or a link"
             )
         return Invalid(f"{where} cannot be written: {error.strerror}")
-
-
-def write_all(fd: int, data: "Buffer", at: int, at_once: int) -> None:
-    view = memoryview(data)
-    while view.nbytes:
-        written = os.pwrite(fd, view[:at_once], at)
-        view, at = view[written:], at + written
 
 
 def _megabytes(size: int) -> str:
