@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice, permutations
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ Move = Callable[[str, dict[str, Any], Path], None]
 def staging(table: Table, directory: Path, floor: Floor) -> None:
     many, big = (200, 256) if table.quick else (1000, 2048)
     # Out takes five times as long as in, which a moment of the machine can therefore change more.
-    rounds = {"out": 1, "in": 1} if table.quick else {"out": 3, "in": 9}
+    rounds = {"out": 1, "in": 1} if table.quick else {"out": 3, "in": 12}
     (directory / "store").mkdir()
     with seaweed(directory / "store") as server, mover() as ours:
         for name, count, size in (("many", many, 1), ("big", 1, big)):
@@ -56,18 +56,16 @@ def staging(table: Table, directory: Path, floor: Floor) -> None:
 def _measure(
     table: Table, server: S3, made: Path, do: str, rounds: int, ours: "Mover", step: Callable[[], None]
 ) -> None:
-    """Each in turn, so that a bad moment of the machine is everyone's, and each in every place: one leaves memory and
-    directories behind for the next."""
+    """Each in turn, so that a bad moment of the machine is everyone's, and in every order: one leaves memory behind for
+    the next, and it matters whose."""
     contenders: dict[str, Move] = {"turnout": ours.move, "obstore": _obstore, "rclone": _rclone}
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
     megabytes = sum(path.stat().st_size for path in made.iterdir()) / MEGABYTE
     filled = server.backing()
     if do == "in":
         ours.move("out", filled, made)
-    names = deque(contenders)
-    for _ in range(rounds):
-        names.rotate()
-        for name in names:
+    for order in islice(cycle(permutations(contenders)), rounds):
+        for name in order:
             seconds = _time(contenders[name], do, filled if do == "in" else server.backing(), made)
             speeds[name].append(megabytes / seconds)
             step()

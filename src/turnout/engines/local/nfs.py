@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from turnout import config
 from turnout.errors import Unsupported
 from turnout.job import Launch
 
@@ -24,6 +26,17 @@ def run(argv: list[str], patience: float = 60) -> tuple[int, str]:
     except subprocess.TimeoutExpired:
         return -1, f"there was no answer within {patience:g} seconds"
     return done.returncode, done.stderr.strip()
+
+
+def lacking() -> list[str]:
+    """What this machine would need to mount NFS. A client that is a module is in the kernel after the first try."""
+    path = os.pathsep.join([*config.search_path(), "/sbin", "/usr/sbin"])
+    parts = {
+        "root": os.geteuid() == 0,
+        "mount.nfs (in the package nfs-common or nfs-utils)": shutil.which("mount.nfs", path=path),
+        "an NFS client in the kernel": "\tnfs" in Path("/proc/filesystems").read_text(),
+    }
+    return [name for name, there in parts.items() if not there]
 
 
 def is_for(source: str) -> bool:
@@ -69,5 +82,6 @@ class Mounts:
         except OSError as error:
             raise Unsupported(f"{source} cannot be mounted: {error}") from None
         if code:
-            raise Unsupported(f"{source} cannot be mounted: {said or f'mount answered {code}'}")
+            needs = f"; it needs {' and '.join(lacking())}" if lacking() else ""
+            raise Unsupported(f"{source} cannot be mounted: {said or f'mount answered {code}'}{needs}")
         return place
