@@ -63,9 +63,23 @@ def _wait(server: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
+@pytest.fixture
+def lacks() -> str:
+    """What a mount needs and this machine has not. A client may be a module that nobody has asked for yet."""
+    with suppress(OSError):
+        subprocess.run(["modprobe", "nfs"], stderr=subprocess.DEVNULL, check=False)
+    return " and ".join(nfs.lacking())
+
+
+@pytest.fixture
+def can_mount(lacks: str) -> None:
+    if lacks:
+        pytest.skip(f"a mount needs {lacks}")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not SERVER, reason="nfs-ganesha and nfs-ganesha-vfs are not installed")
-@pytest.mark.skipif(bool(nfs.lacking()), reason=f"a mount needs {' and '.join(nfs.lacking())}")
+@pytest.mark.usefixtures("can_mount")
 async def test_a_job_reads_and_writes_a_real_export(boxed_yard: Yard, exported: Path):
     (exported / "hello").write_text("from the server\n")
     writable = Mount("nfs://127.0.0.1/data", "/rw")
@@ -82,9 +96,8 @@ async def test_a_job_reads_and_writes_a_real_export(boxed_yard: Yard, exported: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is let as far as the mount")
-@pytest.mark.skipif(not nfs.lacking(), reason="this machine can mount NFS")
-def test_what_a_machine_lacks_is_named(place: Path):
+def test_what_a_machine_lacks_is_named(place: Path, lacks: str):
     with pytest.raises(Unsupported) as told:
-        nfs.Mounts(place / "nfs").mount("nfs://127.0.0.1/x")
+        nfs.Mounts(place / "nfs").mount("nfs://127.0.0.1/x")  # nobody serves it
     assert str(told.value).startswith("nfs://127.0.0.1/x cannot be mounted: ")
-    assert str(told.value).endswith(f"; it needs {' and '.join(nfs.lacking())}")
+    assert str(told.value).endswith(f"; it needs {lacks}") or not lacks
