@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from tencentcloud.common import credential
 from tencentcloud.common.profile.client_profile import ClientProfile
 from tencentcloud.common.profile.http_profile import HttpProfile
@@ -248,3 +249,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def children_with(parent: int, word: str) -> list[psutil.Process]:
+    """Those with such a word in their command line."""
+    found: list[psutil.Process] = []
+    for child in psutil.Process(parent).children():
+        with suppress(psutil.NoSuchProcess):  # a zombie, or gone meanwhile
+            if any(word in one for one in child.cmdline()):
+                found.append(child)
+    return found

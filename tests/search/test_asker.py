@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from bench.alone import PROBLEMS
+from tests.running import children_with
 from tests.search.searching import run, space
 from turnout.errors import Invalid, Misconfigured, Unavailable
 from turnout.job import Measurement, Search, Trial, TrialState
@@ -35,16 +36,9 @@ def trial(number: int, point: Point, value: float | None, state: TrialState = Tr
     )
 
 
-def children() -> list[psutil.Process]:
+def searching() -> list[psutil.Process]:
     """The processes of searches; the one that is asked is its parent's only one of this kind."""
-    return [child for child in psutil.Process().children() if _searches(child)]
-
-
-def _searches(child: psutil.Process) -> bool:
-    try:
-        return any("turnout.search.child" in word for word in child.cmdline())
-    except psutil.ZombieProcess:
-        return False
+    return children_with(os.getpid(), "turnout.search.child")
 
 
 async def test_points_are_asked_for_and_results_told(asking: Asker):
@@ -70,7 +64,7 @@ async def test_a_process_that_is_killed_changes_nothing(asking: Asker):
         points.append(await asking.ask(number))
         await asking.tell(number, BRANIN.objective(points[-1]))
         if number in (3, 5):
-            children()[0].kill()
+            searching()[0].kill()
     assert points == run(search, BRANIN.objective, 8)
 
 
@@ -78,7 +72,7 @@ async def test_one_that_is_killed_while_it_thinks_is_asked_again(asking: Asker):
     search = space(BRANIN.bounds, "bayes_opt_search", seed=4)
     await asking.open(search, 1, [])
     await asking.ask(0)
-    (child,) = children()
+    (child,) = searching()
     os.kill(child.pid, signal.SIGSTOP)
     answer = asyncio.create_task(asking.ask(1))
     await asyncio.sleep(0)
@@ -90,7 +84,7 @@ async def test_a_question_that_nobody_waits_for_any_more_does_not_get_in_the_way
     search = space(BRANIN.bounds, "random", seed=4)
     await asking.open(search, 1, [])
     await asking.ask(0)
-    os.kill(children()[0].pid, signal.SIGSTOP)
+    os.kill(searching()[0].pid, signal.SIGSTOP)
     answer = asyncio.create_task(asking.ask(1))
     await asyncio.sleep(0.01)
     answer.cancel()
@@ -120,20 +114,20 @@ async def test_the_process_ends_when_nobody_asks_and_comes_back():
     asking = Asker(idle=0.05)
     search = space(BRANIN.bounds, "random", seed=4)
     await asking.open(search, 1, [])
-    assert not children()
+    assert not searching()
     first = await asking.ask(0)
-    assert len(children()) == 1
+    assert len(searching()) == 1
     # Not by waiting for the child itself: that would take its end away from the loop.
     await asyncio.to_thread(_until_alone)
     assert await asking.ask(1) == run(search, BRANIN.objective, 2)[1]
     assert await asking.ask(0) == first
     await asking.close()
-    assert not children()
+    assert not searching()
 
 
 def _until_alone() -> None:
     end = time.monotonic() + 20
-    while children():
+    while searching():
         assert time.monotonic() < end
         time.sleep(0.01)
 
@@ -220,5 +214,5 @@ async def test_a_trial_below_the_median_is_to_be_stopped(asking: Asker):
     assert not await asking.should_stop(3, [*others, *measured(3, 0.45)])
     assert not await asking.should_stop(3, [*others, *measured(3, 0.45, 0.5)])
     assert await asking.should_stop(3, [*others, *measured(3, 0.45, 0.5, 0.5)])
-    children()[0].kill()
+    searching()[0].kill()
     assert await asking.should_stop(3, [*others, *measured(3, 0.45, 0.5, 0.5)])

@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.running import Service, running
+from tests.running import Service, children_with, running
 from tests.stores import ADMIN, READER, S3, Wire, s3, wire
 from turnout.storage.remote import Backing, open_store
 
@@ -192,8 +192,7 @@ def _kill(service: Service, victim: str) -> None:
 
 def _movers(service: Service) -> list[psutil.Process]:
     assert service.process
-    children = psutil.Process(service.process.pid).children()
-    return [child for child in children if any("runner.stage" in word for word in child.cmdline())]
+    return children_with(service.process.pid, "runner.stage")
 
 
 def _until(happens: Callable[[], Any]) -> None:
