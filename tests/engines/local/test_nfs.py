@@ -68,7 +68,7 @@ def lacks() -> str:
     """What a mount needs and this machine has not. A client may be a module that nobody has asked for yet."""
     with suppress(OSError):
         subprocess.run(["modprobe", "nfs"], stderr=subprocess.DEVNULL, check=False)
-    return " and ".join(nfs.lacking())
+    return nfs.lacking()
 
 
 @pytest.fixture

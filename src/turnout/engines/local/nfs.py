@@ -28,15 +28,15 @@ def run(argv: list[str], patience: float = 60) -> tuple[int, str]:
     return done.returncode, done.stderr.strip()
 
 
-def lacking() -> list[str]:
-    """What this machine would need to mount NFS. A client that is a module is in the kernel after the first try."""
+def lacking() -> str:
+    """What this machine would need to mount NFS. Whether its kernel can is known when mount.nfs has asked it to: the
+    client may be a module."""
+    if os.geteuid():
+        return "root"
     path = os.pathsep.join([*config.search_path(), "/sbin", "/usr/sbin"])
-    parts = {
-        "root": os.geteuid() == 0,
-        "mount.nfs (in the package nfs-common or nfs-utils)": shutil.which("mount.nfs", path=path),
-        "an NFS client in the kernel": "\tnfs" in Path("/proc/filesystems").read_text(),
-    }
-    return [name for name, there in parts.items() if not there]
+    if not shutil.which("mount.nfs", path=path):
+        return "mount.nfs (in the package nfs-common or nfs-utils)"
+    return "" if "\tnfs" in Path("/proc/filesystems").read_text() else "an NFS client in the kernel"
 
 
 def is_for(source: str) -> bool:
@@ -82,6 +82,8 @@ class Mounts:
         except OSError as error:
             raise Unsupported(f"{source} cannot be mounted: {error}") from None
         if code:
-            needs = f"; it needs {' and '.join(lacking())}" if lacking() else ""
-            raise Unsupported(f"{source} cannot be mounted: {said or f'mount answered {code}'}{needs}")
+            why = said or f"mount answered {code}"
+            if needs := lacking():
+                why += f"; it needs {needs}"
+            raise Unsupported(f"{source} cannot be mounted: {why}")
         return place
