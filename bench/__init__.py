@@ -1,1 +1,1 @@
-"""Turnout beside its bare floors: `python -m bench`. Every ratio is of one run, the two sides taking turns."""
+"""Compares Turnout with floors, the bare operations: `python -m bench`. The two sides take turns in one run."""

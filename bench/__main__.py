@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--strict] [NAME…]`"""
+"""`python -m bench [--quick] [--strict] [--against FILE] [NAME…]`"""
 
 import argparse
 import datetime
@@ -12,7 +12,20 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from bench import output, peers, rates, search, sizes, staging, starts, trials, vertex
+from bench import (
+    against,
+    floods,
+    network,
+    output,
+    peers,
+    rates,
+    search,
+    sizes,
+    staging,
+    starts,
+    trials,
+    vertex,
+)
 from bench.floor import Floor, floor
 from bench.service import file_system, job_user, working_directory
 from bench.table import Row, Table
@@ -20,6 +33,7 @@ from bench.table import Row, Table
 MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "start": starts.start,
     "sandbox": starts.sandboxed,
+    "network": network.network,
     "limited": starts.limited,
     "mounted": starts.mounted,
     "end": starts.end,
@@ -32,11 +46,16 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "search": search.search,
     "trials": trials.trials,
     "vertex": vertex.vertex,
+    "flood-bodies": floods.bodies,
+    "flood-logs": floods.logs,
+    "flood-metrics": floods.metrics,
+    "flood-filters": floods.filters,
+    "flood-searches": floods.searches,
     "task-spooler": peers.task_spooler,
     "huey": peers.huey,
 }
 LONG = ("search",)
-"""Half an hour: only if it is asked for."""
+"""Takes half an hour, so it runs only if named."""
 
 
 class Results(msgspec.Struct):
@@ -54,7 +73,9 @@ def main() -> None:
         machine = _machine(directory)
         table.note(", ".join(f"{name} {value}" for name, value in machine.items()))
         if machine["disk"] == "tmpfs":
-            sys.exit(f"bench: {arguments.directory} is in memory; --directory names a place on a disk")
+            sys.exit(
+                f"bench: {arguments.directory} is in memory (tmpfs); use --directory to name one on a disk"
+            )
         table.head()
         with floor(directory / "floor", _existing_user()) as bare:
             for name in arguments.names or [name for name in MEASURES if name not in LONG]:
@@ -62,25 +83,30 @@ def main() -> None:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     results = Results(now, table.quick, machine, table.rows)
     arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
+    if arguments.against:
+        against.show(table, msgspec.json.decode(arguments.against.read_bytes(), type=Results).rows)
     missed = [row.name for row in table.rows if row.ok is False]
     if failed or (arguments.strict and missed):
         sys.exit(1)
 
 
 def _measure(name: str, table: Table, directory: Path, bare: Floor) -> bool:
-    """One that cannot be taken does not keep the others from being taken."""
+    """Returns False if it fails, so that the others still run."""
     here = directory / name
     here.mkdir()
     try:
         MEASURES[name](table, here, bare)
-    except Exception as error:  # noqa: BLE001 - told, and the exit code says so
+    except Exception as error:  # noqa: BLE001 - printed, and the exit code is 1
         table.note(f"{name}: could not be measured: {error!r}")
         return False
     return True
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Turnout beside its bare floors.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Compare Turnout with floors: the bare operations on the same machine.",
+    )
     parser.add_argument(
         "names",
         nargs="*",
@@ -89,17 +115,26 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="smaller counts, noisier numbers")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
-    parser.add_argument("--directory", default="/var/tmp", help="where data is kept meanwhile: on a disk")
-    parser.add_argument("--json", type=Path, default=Path("bench-results.json"), help="where results go")
+    parser.add_argument(
+        "--directory", default="/var/tmp", help="directory for the data during the run, on a disk"
+    )
+    parser.add_argument(
+        "--json", type=Path, default=Path("bench-results.json"), help="file to write the results to"
+    )
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="results of an earlier run to compare with"
+    )
     arguments = parser.parse_args()
+    if arguments.against and not arguments.against.is_file():
+        parser.error(f"there is no file {arguments.against}")
     for name in arguments.names:
         if name not in MEASURES:
-            parser.error(f"there is no {name}; there are {', '.join(MEASURES)}")
+            parser.error(f"{name} is not a benchmark; there are {', '.join(MEASURES)}")
     return arguments
 
 
 def _existing_user() -> str:
-    """Whom jobs run as; the service makes the account when it first starts."""
+    """The user that jobs run as. Empty if the first start of a service has not created it yet."""
     name = job_user()
     try:
         pwd.getpwnam(name)

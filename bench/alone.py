@@ -1,4 +1,4 @@
-"""The search libraries as anybody would use them, and what they are tried on."""
+"""The search libraries used as their documentation shows, and the problems they are tried on."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ Points = list[tuple[dict[str, float], float]]
 
 
 class Problem(NamedTuple):
-    """Something to be made as large as possible."""
+    """A function to maximize."""
 
     name: str
     bounds: dict[str, tuple[float, float]]
@@ -80,7 +80,7 @@ PROBLEMS = (
 
 
 def alone(algorithm: str, problem: Problem, trials: int, seed: int, wide: int) -> Points:
-    """What the library finds by itself, `wide` trials at a time: it asks for as many, then hears of all of them."""
+    """The points that the library chooses alone, `wide` trials at a time: ask for that many, then report all."""
     return ALONE[algorithm](problem, trials, seed, wide)
 
 

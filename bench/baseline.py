@@ -1,6 +1,6 @@
-"""A create call with nothing around it: Starlette, msgspec and SQLite FULL with group commit.
+"""The floor of `creates`: Starlette, msgspec and SQLite FULL with group commit.
 
-No signature, no job, no process: it decodes a body, keeps it durably and answers. `python -m bench.baseline PORT FILE`.
+No signature, no job, no process: it decodes a body, stores it and answers. `python -m bench.baseline PORT FILE`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class CreateJob(msgspec.Struct, rename="pascal"):
 
 
 class Rows:
-    """Rows gather while a commit is under way, and the next one takes them all."""
+    """Group commit: collects rows during a commit, and writes all of them in the next one."""
 
     def __init__(self, path: str) -> None:
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -1,4 +1,4 @@
-"""A client that costs next to nothing: on two cores its own time would be taken from the service."""
+"""A minimal client, because on two cores its CPU time would be missing for the service."""
 
 import asyncio
 import hashlib
@@ -19,16 +19,17 @@ CLUSTER = "ap-beijing"
 
 
 class Requests:
-    """Whole requests as bytes: signing key, date and time are worked out once."""
+    """Builds complete requests as bytes. The signing key and the date are computed once."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, key: Key = KEY) -> None:
         self._host = f"127.0.0.1:{port}"
+        self._key_id = key.id
         self._now = int(time.time())
         self._date = time.strftime("%Y-%m-%d", time.gmtime(self._now))
-        self._key = b"TC3" + KEY.secret.encode()
+        self._key = b"TC3" + key.secret.encode()
         for part in (self._date, "tia", "tc3_request"):
             self._key = hmac.digest(self._key, part.encode(), "sha256")
-        self._bearer = make_token(KEY, self._now)
+        self._bearer = make_token(key, self._now)
 
     def create(
         self, name: str, argv: Sequence[str], machine: str = "0U0G0P", mounts: Sequence[str] = ()
@@ -49,6 +50,13 @@ class Requests:
         """The long poll; `job` is a name or an id."""
         return self.get(f"/turnout/v1/jobs/{job}/wait?for={until}&timeout=300", self._bearer)
 
+    def put(self, url: str) -> bytes:
+        """Uploads an empty object."""
+        return (
+            f"PUT /turnout/v1/object?url={url} HTTP/1.1\r\nHost: {self._host}\r\n"
+            f"Authorization: Bearer {self._bearer}\r\nContent-Length: 0\r\n\r\n"
+        ).encode()
+
     def call(self, action: str, document: dict[str, Any]) -> bytes:
         """Signed with TC3-HMAC-SHA256, as the SDK does."""
         body = json.dumps(document).encode()
@@ -63,7 +71,7 @@ class Requests:
         head = (
             f"POST / HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"
             f"X-TC-Action: {action}\r\nX-TC-Version: 2018-02-26\r\nX-TC-Region: ap-beijing\r\n"
-            f"X-TC-Timestamp: {self._now}\r\nAuthorization: TC3-HMAC-SHA256 Credential={KEY.id}/{scope}, "
+            f"X-TC-Timestamp: {self._now}\r\nAuthorization: TC3-HMAC-SHA256 Credential={self._key_id}/{scope}, "
             f"SignedHeaders=content-type;host, Signature={signature}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
@@ -114,7 +122,7 @@ class Line:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _is_closed(self) -> bool:
-        """Servers close connections that nobody has used for a few seconds."""
+        """Servers close connections that were idle for a few seconds."""
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -122,7 +130,7 @@ class Line:
 
 
 def flood(port: int, requests: Sequence[bytes], connections: int = CONNECTIONS) -> tuple[float, list[bytes]]:
-    """Seconds until all are answered, and the answers in no order."""
+    """Seconds until all are answered, and the responses in no particular order."""
     return uvloop.run(_flood(port, requests, min(connections, len(requests))))
 
 
@@ -185,7 +193,7 @@ class _Pump(asyncio.Protocol):
 
 
 def _body(got: bytes) -> bytes | None:
-    """None while something is missing."""
+    """None while the response is incomplete."""
     head, separator, body = got.partition(b"\r\n\r\n")
     if not separator:
         return None

@@ -1,4 +1,4 @@
-"""Programs that do nothing but tell the time."""
+"""Programs that print the time and exit."""
 
 import os
 import platform
@@ -13,11 +13,11 @@ _LOAD = 0x400000
 _HEADERS = 64 + 56
 
 DATE = ("/bin/date", "+%s%N")
-"""A real program, which is in every sandbox too; its loader takes it as long as a bare start does."""
+"""A real program that every sandbox has. Loading it takes about as long as a bare start."""
 
 
 def install(directory: Path) -> tuple[str, ...]:
-    """The command line of a program without a loader, where we have one for this machine."""
+    """The command of a program without a loader; `DATE` on machines for which there is none."""
     if platform.machine() != "x86_64":
         return DATE
     path = directory / "clock"
@@ -27,7 +27,7 @@ def install(directory: Path) -> tuple[str, ...]:
 
 
 def read(output: Path) -> int:
-    """What it printed, in nanoseconds since 1970."""
+    """The time that the program printed, in nanoseconds since 1970."""
     text = output.read_bytes()
     if len(text) == 16:
         seconds, nanoseconds = struct.unpack("=qq", text)

@@ -1,6 +1,6 @@
-"""What the machine does without us: programs started by a bare `subprocess.Popen`.
+"""What the machine does without Turnout: programs started by a bare `subprocess.Popen`.
 
-They are started by a process of its own that runs as the jobs' user, because a sandbox costs root less.
+A separate process that runs as the jobs' user starts them, because a sandbox is cheaper for root.
 """
 
 import multiprocessing
@@ -26,15 +26,15 @@ class Floor:
         self._directory = directory
 
     def start(self, argv: Sequence[str]) -> float:
-        """Seconds from the call until the program says so; it prints the time."""
+        """Seconds from the call until the time that the program prints."""
         return self._ask(start, list(argv), self._directory)
 
     def rate(self, argv: Sequence[str], count: int) -> float:
-        """Programs a second, two at a time."""
+        """Programs per second, two at a time."""
         return self._ask(rate, list(argv), count)
 
     def time(self, argv: Sequence[str], output: str) -> float:
-        """Seconds that the program says it took, its output in a plain file; it prints them on stderr."""
+        """Seconds that the program took, which it prints on stderr; its output goes to a plain file."""
         return self._ask(time_writing, list(argv), self._directory / output)
 
     def _ask(self, function: Callable[..., float], *arguments: Any) -> float:
@@ -47,7 +47,7 @@ class Floor:
 
 @contextmanager
 def floor(directory: Path, user: str) -> Generator[Floor]:
-    """`user`: whom jobs run as, if that is somebody else."""
+    """`user`: the user that jobs run as, if it is another one."""
     directory.mkdir()
     if user:
         who = pwd.getpwnam(user)

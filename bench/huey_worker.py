@@ -10,7 +10,7 @@ LOOK_SECONDS = 0.005
 
 
 def tasks(database: str) -> tuple[Any, Callable[..., Any]]:
-    """The queue, and what puts a program into it."""
+    """The queue, and the function that puts a program into it."""
     queue = SqliteHuey(filename=database, fsync=True)
 
     @queue.task(name="run")

@@ -1,4 +1,4 @@
-"""A program that prints a lot, beside the same program that writes it to a file."""
+"""A program that prints a lot, compared with the same program that writes to a file."""
 
 import statistics
 from pathlib import Path

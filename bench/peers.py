@@ -1,4 +1,4 @@
-"""Others that start programs from a queue, beside the same floors. Neither keeps what runs when it is killed."""
+"""Other job queues, compared with the same floors. Neither keeps running jobs when it is killed."""
 
 import importlib.util
 import os
@@ -20,9 +20,9 @@ Rate = Callable[[int], float]
 
 
 def task_spooler(table: Table, directory: Path, floor: Floor) -> None:
-    """A command line and a daemon in C; its queue is in memory."""
+    """task-spooler: a command line and a daemon in C, with the queue in memory."""
     if shutil.which("tsp") is None:
-        table.note("task-spooler is not installed: left out")
+        table.note("task-spooler is not installed: skipped")
         return
     home = directory / "task-spooler"
     home.mkdir()
@@ -56,9 +56,9 @@ def task_spooler(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def huey(table: Table, directory: Path, floor: Floor) -> None:
-    """A task queue on SQLite, synchronous like ours; its two threads look every 5 ms instead of every 100."""
+    """A task queue on SQLite, synchronous like Turnout's. Its two threads poll every 5 ms instead of every 100."""
     if importlib.util.find_spec("huey") is None:
-        table.note("huey is not installed: left out")
+        table.note("huey is not installed: skipped")
         return
     from bench.huey_worker import tasks
 
@@ -107,5 +107,5 @@ def _beside(
         rates.append(rate(count))
         step()
     median = statistics.median
-    table.add(Row(f"{name} start", f"{title}: first deed", median(times), "ms", median(bare_times)))
+    table.add(Row(f"{name} start", f"{title}: first instruction", median(times), "ms", median(bare_times)))
     table.add(Row(f"{name} jobs", f"{title}: {count} jobs", median(rates), "/s", median(bare_rates)))

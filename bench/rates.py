@@ -1,4 +1,4 @@
-"""How many jobs and how many create calls a second."""
+"""Jobs and create calls per second."""
 
 import statistics
 import subprocess
@@ -44,7 +44,7 @@ def jobs(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def run_jobs(service: Service, prefix: str, count: int) -> float:
-    """Jobs a second, from the first request until the last has ended."""
+    """Jobs per second, from the first request until the last job has ended."""
     requests = [service.requests.create(f"{prefix}-{number}", TRUE) for number in range(count)]
     last = [
         service.requests.wait(f"{prefix}-{number}") for number in range(max(0, count - CONNECTIONS), count)
@@ -62,7 +62,7 @@ def run_jobs(service: Service, prefix: str, count: int) -> float:
 
 
 def creates(table: Table, directory: Path, floor: Floor) -> None:
-    """Nothing starts: a job that is larger than the machine runs alone, and all others queue up behind it."""
+    """No job starts meanwhile: one that is larger than the machine runs alone, and the others wait behind it."""
     count, rounds = (1000, 3) if table.quick else (4000, ROUNDS)
     step = table.steps("creates", rounds)
     bare: list[float] = []

@@ -1,18 +1,18 @@
-"""A sandbox like a job's, made by nobody but bwrap: the same binds, and its own `--dev` for the devices."""
+"""A sandbox like a job's, but by bwrap alone: the same binds, and bwrap's own `--dev`."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from turnout import config
-from turnout.engines.local import machine
+from turnout.engines.local.machine import machine
 from turnout.job import Attempt, Launch, Peer, Program, ReplicaName, Role, Spec
 from turnout.paths import Paths
 from turnout.runner.plan import plan_gang
 
 
 def command(directory: Path, program: Sequence[str]) -> list[str]:
-    """Makes what the sandbox binds below `directory`."""
+    """Creates the files that the sandbox binds, below `directory`."""
     paths = Paths(directory)
     here = machine.prepare(paths, config.load(flags={"engines": {"local": {"sandbox": "bubblewrap"}}}))
     name = ReplicaName("master", 0)
@@ -22,23 +22,24 @@ def command(directory: Path, program: Sequence[str]) -> list[str]:
     whole = plan_gang(launch, gang, {"": here.runtimes.get("")}, [], here.layout, paths)
     plan = whole.replicas[0]
     hosts = _furnish(paths.replica(launch.attempt, name), whole.shared.hosts)
-    if here.account.other:
-        _give(paths.attempts, here.account.uid, here.account.gid)
+    who = here.accounts.supervisor
+    if who.other:
+        _give(paths.attempts, who.uid, who.gid)
     variables = [word for pair in plan.env.items() for word in ("--setenv", *pair)]
-    # The keeper has bubblewrap tell of its child too.
+    # The supervisor has bubblewrap tell of its child too.
     common = [*_usual(list(here.layout.sandbox)), "--json-status-fd", "2"]
     return [*common, *plan.sandbox, *variables, "--ro-bind", str(hosts), "/etc/hosts", *plan.argv]
 
 
 def _usual(options: list[str]) -> list[str]:
-    """With bwrap's own way to make /dev and /dev/shm; ours is one bind of a directory that was made before."""
+    """Uses bwrap's own /dev and /dev/shm. Turnout binds one directory that was created before."""
     first, last = options.index("--dev-bind"), options.index("/dev/shm")
-    # `--perms 1777 --tmpfs /dev/shm` ends what is about /dev.
+    # The options for /dev end with `--perms 1777 --tmpfs /dev/shm`.
     return [*options[:first], "--dev", "/dev", *options[last + 1 :]]
 
 
 def _furnish(home: Path, hosts: str) -> Path:
-    for name in ("work", "tmp", "box/out"):
+    for name in ("space/work", "space/tmp", "space/box/out"):
         (home / name).mkdir(parents=True)
     file = home / "hosts"
     file.write_text(hosts)

@@ -1,4 +1,4 @@
-"""Searches beside the libraries alone: the same points one by one, no worse four wide, better than chance."""
+"""Compares searches with the libraries alone: the same points one by one, no worse four wide, better than random."""
 
 import asyncio
 import multiprocessing
@@ -14,7 +14,7 @@ from bench.floor import Floor
 from bench.table import Row, Table
 from turnout.job import Search
 from turnout.job.search import Algorithm, Metric, Parameter
-from turnout.search import Asker
+from turnout.search import SearchWorkerPool, StudyClient
 
 BEST = {"Branin": -0.397887, "Hartmann-6": 3.322368, "digits": 1.0}
 WIDE = 4
@@ -30,7 +30,7 @@ class Run(NamedTuple):
 
 
 class Found(NamedTuple):
-    """How far from the best possible the best trial was, by us and by the library alone, and what differed."""
+    """The regret of the best trial, with Turnout and with the library alone, and the points that differed."""
 
     ours: float
     alone: float
@@ -66,16 +66,17 @@ def try_both(run: Run, trials: int) -> Found:
 async def _ours(run: Run, problem: Problem, trials: int) -> Points:
     parameters = tuple(Parameter(name, "float", low, high) for name, (low, high) in problem.bounds.items())
     algorithm = Algorithm(run.algorithm, {"num_samples": trials, "seed": run.seed})
-    asker = Asker()
-    await asker.open(Search(parameters, (Metric("score"),), (algorithm,), parallel=run.wide), 1, [])
+    pool = SearchWorkerPool(1)
+    study = StudyClient(pool)
+    await study.open(Search(parameters, (Metric("score"),), (algorithm,), parallel=run.wide), 1, [])
     found: Points = []
     while len(found) < trials:
         batch = range(len(found), min(len(found) + run.wide, trials))
-        points = [{name: float(v) for name, v in (await asker.ask(number)).items()} for number in batch]
+        points = [{name: float(v) for name, v in (await study.ask(number)).items()} for number in batch]
         for number, point in zip(batch, points, strict=True):
             found.append((point, problem.objective(point)))
-            await asker.tell(number, found[-1][1])
-    await asker.close()
+            await study.tell(number, found[-1][1])
+    await pool.close()
     return found
 
 

@@ -1,4 +1,4 @@
-"""The service under test: a `turnout serve` of its own, on a real disk."""
+"""The service under test: a new `turnout serve`, on a real disk."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ import msgspec
 import psutil
 
 from bench.client import KEY, Line, Requests
-from turnout.config import LocalEngine
+from turnout.config import LocalEngineSettings
 from turnout.job import Attempt, from_uuid
 from turnout.paths import Paths
 
@@ -25,7 +25,10 @@ SOURCES = Path(__file__).parent.parent / "src"
 
 
 class Service:
-    def __init__(self, directory: Path, sandbox: str = "none") -> None:
+    def __init__(
+        self, directory: Path, sandbox: str = "none", network: str = "host", settings: str = ""
+    ) -> None:
+        """`settings`: more lines for its settings file."""
         self.directory = directory
         self.paths = Paths(directory / "data")
         self.port = free_port()
@@ -34,7 +37,7 @@ class Service:
         self._config = directory / "turnout.toml"
         self._log = directory / "service.log"
         directory.mkdir()
-        self._config.write_text(f'[engines.local]\nsandbox = "{sandbox}"\n')
+        self._config.write_text(f'[engines.local]\nsandbox = "{sandbox}"\nnetwork = "{network}"\n{settings}')
 
     def start(self) -> float:
         """Seconds until /healthz answers."""
@@ -63,7 +66,7 @@ class Service:
     ) -> tuple[int, dict[str, Any]]:
         """When the request was sent, in nanoseconds since 1970, and the job once it has ended.
 
-        For `pause` seconds after the answer nothing else is asked for.
+        Sends nothing else for `pause` seconds after the answer.
         """
         request = self.requests.create(name, argv, machine, mounts)
         before = time.time_ns()
@@ -93,7 +96,7 @@ class Service:
             self.process = None
 
     def clean(self) -> None:
-        """Ends all of it. Its files stay until the last measurement: deleting them would slow down the next."""
+        """Ends all its processes. Its files stay until the end: deleting them would slow down the next measurement."""
         self.stop()
         left = [process for process in psutil.process_iter() if str(self.paths.data) in _command(process)]
         for process in psutil.wait_procs(left, timeout=5)[1]:
@@ -115,8 +118,10 @@ class Service:
 
 
 @contextmanager
-def running(directory: Path, sandbox: str = "none") -> Generator[Service]:
-    service = Service(directory, sandbox)
+def running(
+    directory: Path, sandbox: str = "none", network: str = "host", settings: str = ""
+) -> Generator[Service]:
+    service = Service(directory, sandbox, network, settings)
     try:
         service.start()
         yield service
@@ -126,7 +131,7 @@ def running(directory: Path, sandbox: str = "none") -> Generator[Service]:
 
 @contextmanager
 def working_directory(below: str) -> Generator[Path]:
-    """One that every user can pass through, so that jobs reach what lies in it."""
+    """A directory that every user can enter, so that jobs reach the files in it."""
     path = Path(tempfile.mkdtemp(prefix="turnout-bench-", dir=below))
     path.chmod(0o755)
     # On ext4 every new file is looked for beyond those that were just deleted nearby, by anybody: what is made in
@@ -147,7 +152,7 @@ def file_system(path: Path) -> str:
 
 def job_user() -> str:
     """Whom jobs run as, where that is somebody else than us."""
-    return LocalEngine().user if os.geteuid() == 0 else ""
+    return LocalEngineSettings().user if os.geteuid() == 0 else ""
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""What a large store costs: reading one job of many, and doing nothing at all."""
+"""What a large store costs: when one of many jobs is read, and when the service is idle."""
 
 import asyncio
 import random
@@ -80,7 +80,7 @@ def idle(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def fill(service: Service, count: int) -> None:
-    """With jobs that have succeeded, as the service itself would have written them."""
+    """Fills the store with succeeded jobs, as the service itself would have written them."""
     service.paths.data.mkdir()
     asyncio.run(_fill(service, count))
 

@@ -1,4 +1,4 @@
-"""Data in and out of a real S3 server, beside obstore alone and `rclone copy`, all against the same server."""
+"""Copies data to and from a real S3 server, compared with obstore alone and `rclone copy` on the same server."""
 
 import asyncio
 import os
@@ -18,14 +18,15 @@ import msgspec
 from bench.floor import Floor
 from bench.table import Row, Table
 from tests.stores import S3, seaweed
-from turnout.storage.remote import Backing, open_store
+from turnout.storage.remote.settings import RemoteSettings
+from turnout.storage.remote.store import open_store
 
 MEGABYTE = 1 << 20
 AT_A_TIME = 16
 SOURCES = Path(__file__).parent.parent / "src"
 
 Move = Callable[[str, dict[str, Any], Path], None]
-"""Direction, where the objects are, the directory."""
+"""Direction, settings of the store, directory."""
 
 
 def staging(table: Table, directory: Path, floor: Floor) -> None:
@@ -33,7 +34,7 @@ def staging(table: Table, directory: Path, floor: Floor) -> None:
     # Out takes five times as long as in, which a moment of the machine can therefore change more.
     rounds = {"out": 1, "in": 1} if table.quick else {"out": 3, "in": 12}
     (directory / "store").mkdir()
-    with seaweed(directory / "store") as server, mover() as ours:
+    with seaweed(directory / "store") as server, stager() as ours:
         for name, count, size in (("many", many, 1), ("big", 1, big)):
             step = table.steps(f"staging {name}", 3 * sum(rounds.values()))
             made = directory / name
@@ -54,10 +55,10 @@ def staging(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def _measure(
-    table: Table, server: S3, made: Path, do: str, rounds: int, ours: "Mover", step: Callable[[], None]
+    table: Table, server: S3, made: Path, do: str, rounds: int, ours: "Stager", step: Callable[[], None]
 ) -> None:
-    """Each in turn, so that a bad moment of the machine is everyone's, and in every order: one leaves memory behind for
-    the next, and it matters whose."""
+    """The contenders take turns, so that a slow moment of the machine affects all of them, and run in every order,
+    because each one affects the memory that the next one gets."""
     contenders: dict[str, Move] = {"turnout": ours.move, "obstore": _obstore, "rclone": _rclone}
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
     megabytes = sum(path.stat().st_size for path in made.iterdir()) / MEGABYTE
@@ -84,8 +85,8 @@ def _measure(
         table.add(row)
 
 
-def _foreign(table: Table, server: S3, made: Path, rounds: int, ours: "Mover") -> None:
-    """Objects that others put have no checksum of ours: their ETag is one, an MD5, which takes its time."""
+def _foreign(table: Table, server: S3, made: Path, rounds: int, ours: "Stager") -> None:
+    """Objects of other programs have no checksum of Turnout's. Their ETag is an MD5, which is slow to verify."""
     filled = server.backing()
     _obstore("out", filled, made)
     megabytes = sum(path.stat().st_size for path in made.iterdir()) / MEGABYTE
@@ -121,14 +122,14 @@ def _time(move: Move, do: str, backing: dict[str, Any], made: Path) -> float:
 
 
 def _empty(directory: Path) -> None:
-    """Not removed: an ext4 without a journal looks at every inode that was freed of late before it gives out the next,
-    up to a third of the time of all these moves, and the longer the later one's turn."""
+    """Truncates the files instead of removing them: ext4 without a journal looks at every recently freed inode before
+    it uses the next, which took up to a third of the time, and more for each later contender."""
     for path in directory.iterdir():
         os.truncate(path, 0)
 
 
-class Mover:
-    """Ours, as the service starts it."""
+class Stager:
+    """Turnout's stager, as the service starts it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -154,20 +155,20 @@ class Mover:
 
 
 @contextmanager
-def mover() -> Iterator[Mover]:
-    command = [sys.executable, "-m", "turnout.runner.stage"]
+def stager() -> Iterator[Stager]:
+    command = [sys.executable, "-m", "turnout.runner.stager"]
     environment = os.environ | {"PYTHONPATH": str(SOURCES)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
-        yield Mover(process)
+        yield Stager(process)
 
 
 def _obstore(do: str, backing: dict[str, Any], place: Path) -> None:
-    """As its documentation has it, 16 at a time, without any check."""
+    """obstore as its documentation shows, 16 at a time, without any check."""
     asyncio.run(_obstore_in(backing, place) if do == "in" else _obstore_out(backing, place))
 
 
 async def _obstore_in(backing: dict[str, Any], place: Path) -> None:
-    store = open_store(msgspec.convert(backing, Backing))
+    store = open_store(msgspec.convert(backing, RemoteSettings))
     room = asyncio.Semaphore(AT_A_TIME)
 
     async def one(key: str) -> None:
@@ -182,7 +183,7 @@ async def _obstore_in(backing: dict[str, Any], place: Path) -> None:
 
 
 async def _obstore_out(backing: dict[str, Any], place: Path) -> None:
-    store = open_store(msgspec.convert(backing, Backing))
+    store = open_store(msgspec.convert(backing, RemoteSettings))
     room = asyncio.Semaphore(AT_A_TIME)
 
     async def one(path: Path) -> None:

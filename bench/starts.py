@@ -1,6 +1,7 @@
-"""From the request to the program's first instruction, and from its last one to whoever waits."""
+"""The time from the request to the start of the program, and from its end to the answer of a waiting client."""
 
 import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -14,14 +15,14 @@ from bench.table import Row, Table
 WARM_UP = 20
 MS = 1e3
 PAUSE = 0.02
-"""What we ask for next would be answered at the cost of the start that is being measured. Sandboxes take longest."""
+"""Seconds without another request, which would slow down the start that is being measured. Sandboxes take longest."""
 
 
 def start(table: Table, directory: Path, floor: Floor) -> None:
-    """Also with a program that has no loader: what is left is the cost of starting alone."""
+    """Also measures a program without a loader, which shows the cost of the start alone."""
     bare = clock.install(directory)
     with running(directory / "service") as service:
-        times = _take_turns(
+        times = take_turns(
             table,
             "start",
             {
@@ -31,7 +32,7 @@ def start(table: Table, directory: Path, floor: Floor) -> None:
                 "bare": Starter(service, bare),
             },
         )
-    what = "signed durable CreateJob → the program's first deed"
+    what = "signed durable CreateJob → the program's first instruction"
     table.add(Row("start", what, times["ours"], "ms", times["floor"], target=3))
     what = "the same, a program of 13 instructions"
     table.add(Row("start-bare", what, times["bare"], "ms", times["bare floor"]))
@@ -39,7 +40,7 @@ def start(table: Table, directory: Path, floor: Floor) -> None:
 
 def limited(table: Table, directory: Path, floor: Floor) -> None:
     with running(directory / "service") as service:
-        times = _take_turns(
+        times = take_turns(
             table,
             "limited",
             {
@@ -52,14 +53,14 @@ def limited(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def sandboxed(table: Table, directory: Path, floor: Floor) -> None:
-    """The floor is what it takes us without a sandbox, and what bwrap takes on top of a bare start."""
+    """The floor is a start without a sandbox, plus what bwrap adds to a bare start."""
     program = clock.DATE
     bare_sandbox = sandbox.command(directory / "bwrap", program)
     with (
         running(directory / "bare") as bare,
         running(directory / "sandboxed", sandbox="bubblewrap") as boxed,
     ):
-        times = _take_turns(
+        times = take_turns(
             table,
             "sandbox",
             {
@@ -84,18 +85,17 @@ def sandboxed(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def mounted(table: Table, directory: Path, floor: Floor) -> None:
-    """10 GB in an embedded bucket: it is bound, so its size must not matter."""
+    """An embedded bucket of 10 GB is bound, so its size must not matter."""
     program, mounts = clock.DATE, ("cos://bench-1250000000.cos.ap-beijing.myqcloud.com/in:/data",)
     for kind in ("none", "bubblewrap"):
         with (
             running(directory / f"without-{kind}", sandbox=kind) as without,
             running(directory / f"with-{kind}", sandbox=kind) as within,
         ):
+            within.line.ask(within.requests.put("cos://bench/in/large"))
+            os.truncate(within.paths.buckets / "bench" / "in" / "large", 10 << 30)
             within.run("first", program, mounts=mounts)
-            bucket = next(path for path in within.paths.buckets.glob("bench*"))
-            with (bucket / "in" / "large").open("wb") as file:
-                file.truncate(10 << 30)
-            times = _take_turns(
+            times = take_turns(
                 table,
                 f"mounted, {kind}",
                 {"without": Starter(without, program), "with": Starter(within, program, mounts=mounts)},
@@ -107,7 +107,7 @@ def mounted(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def end(table: Table, directory: Path, floor: Floor) -> None:
-    """The client asked before the program ended, and is told; the program's last deed is to print the time."""
+    """The client waits in a long poll. The program prints the time just before it exits."""
     count = 20 if table.quick else 100
     step = table.steps("end", count)
     late: list[float] = []
@@ -120,7 +120,7 @@ def end(table: Table, directory: Path, floor: Floor) -> None:
     table.add(
         Row(
             "end",
-            "end of the program → a waiting client knows",
+            "end of the program → a waiting client has the answer",
             statistics.median(late),
             "ms",
             target=5,
@@ -131,7 +131,7 @@ def end(table: Table, directory: Path, floor: Floor) -> None:
 
 
 class Starter:
-    """Seconds from the request until the program says that it runs."""
+    """Seconds from the request until the time that the program prints."""
 
     def __init__(
         self,
@@ -151,8 +151,8 @@ class Starter:
         return (clock.read(self._service.output(job)) - before) / 1e9
 
 
-def _take_turns(table: Table, what: str, sides: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The median of each side in milliseconds."""
+def take_turns(table: Table, what: str, sides: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The median of each side, in milliseconds."""
     count = 50 if table.quick else 300
     step = table.steps(what, count + WARM_UP)
     times: dict[str, list[float]] = {name: [] for name in sides}

@@ -1,4 +1,4 @@
-"""What was measured, as a line for people and as JSON."""
+"""The results, as a table and as JSON."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -12,7 +12,7 @@ Step = Callable[[], None]
 
 
 class Row(msgspec.Struct, omit_defaults=True):
-    """One promise and what became of it, or (without a target) a peer that stands beside it."""
+    """One result. Without a target it is only for comparison."""
 
     name: str
     what: str
@@ -35,7 +35,7 @@ class Row(msgspec.Struct, omit_defaults=True):
 
 
 class Table:
-    """Prints each row as soon as it is known, and a bar meanwhile."""
+    """Prints each row as soon as it is known, and a progress bar meanwhile."""
 
     def __init__(self, quick: bool) -> None:
         self.quick = quick
@@ -45,7 +45,7 @@ class Table:
         self.progress = Progress(*bar, console=self._console, transient=True)
 
     def head(self) -> None:
-        self._line("bold", "what", "measured", "floor", "ratio", "target", "")
+        self.line("bold", "what", "measured", "floor", "ratio", "target", "")
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
@@ -53,15 +53,15 @@ class Table:
         target = "" if row.target is None else f"{sign} {row.target:g}"
         verdict = {True: "ok", False: "MISS", None: ""}[row.ok]
         style = {True: "green", False: "red", None: "dim"}[row.ok]
-        floor = "" if row.floor is None else _number(row.floor, row.unit)
+        floor = "" if row.floor is None else number(row.floor, row.unit)
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        self._line(style, row.what, _number(row.measured, row.unit), floor, ratio, target, verdict)
+        self.line(style, row.what, number(row.measured, row.unit), floor, ratio, target, verdict)
 
     def note(self, text: str) -> None:
         self._console.print(text, style="dim", markup=False)
 
     def steps(self, what: str, total: int) -> Step:
-        """A bar; call what is returned after each step."""
+        """Shows a progress bar. Call the returned function after each step."""
         task = self.progress.add_task(what, total=total)
 
         def step() -> None:
@@ -71,12 +71,12 @@ class Table:
 
         return step
 
-    def _line(self, style: str, *cells: str) -> None:
+    def line(self, style: str, *cells: str) -> None:
         what, *rest = cells
         padded = [what.ljust(WIDTHS[0])] + [cell.rjust(w) for cell, w in zip(rest, WIDTHS[1:], strict=True)]
         self._console.print(" ".join(padded), style=style, markup=False)
 
 
-def _number(value: float, unit: str) -> str:
+def number(value: float, unit: str) -> str:
     digits = 0 if value >= 1000 else 1 if value >= 100 else 2
     return f"{value:,.{digits}f} {unit}"

@@ -1,4 +1,4 @@
-"""A search of trials that take a millisecond, beside the library that starts the same programs itself."""
+"""A search of trials of a millisecond, compared with a program that uses the library and starts the same trials."""
 
 import json
 import statistics
@@ -68,7 +68,7 @@ def _ours(service: Service, algorithm: str, count: int) -> float:
 
 
 def _alone(algorithm: str, count: int) -> float:
-    """Seconds that it takes in a process of its own."""
+    """Seconds that a separate process takes."""
     before = time.perf_counter()
     subprocess.run([sys.executable, "-m", "bench.trials", algorithm, str(count)], check=True)
     return time.perf_counter() - before

@@ -16,7 +16,7 @@ from turnout.access import make_token
 from turnout.job import Attempt
 
 CLOUD_SECONDS = {"the cloud, shortest": 173, "the cloud, longest": 253}
-"""What people have published of Vertex AI: four runs of one author, to the container's first line."""
+"""Published times of Vertex AI: four runs of one author, until the first line of the container."""
 POOL = {
     "machine_spec": {"machine_type": "n1-standard-4"},
     "replica_count": 1,
@@ -43,7 +43,7 @@ def vertex(table: Table, directory: Path, floor: Floor) -> None:
 
 
 def _start(service: Service, create: Callable[[], int]) -> float:
-    """Milliseconds from the call until the program says that it runs."""
+    """Milliseconds from the call until the time that the program prints."""
     before = time.time_ns()
     job = create()
     state = service.wait(str(job))["state"]

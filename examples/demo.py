@@ -1,4 +1,4 @@
-"""A service of its own, a job of four processes, its logs, its state; leaves nothing behind. `make demo` runs it."""
+"""`make demo`: starts a service, runs a job of four processes, shows its logs and its state, and removes everything."""
 
 import contextlib
 import json
@@ -23,33 +23,32 @@ def main():
     with directory() as here, service(here / "data") as environment:
         package = here / "package"
         package.mkdir()
-        package.chmod(
-            0o777
-        )  # jobs of a service that runs as root are another user's, and the master saves a file
+        # If the service runs as root, jobs run as another user, and the master saves a file here.
+        package.chmod(0o777)
         shutil.copy(PROGRAM, package)
 
-        title("The example of the TI-A documentation: one master, one parameter server, two workers")
+        title("The example of TI-A's documentation: one master, one parameter server, two workers")
         tictl = Commands(environment)
         tictl.run(
             "tictl job create test-job --cluster=ap-beijing --runtime=tia-1.7.0 --scaletier=CUSTOM"
             " --mastertype=1U1G0P --workertype=1U1G0P --pstype=1U1G0P --wcount=2 --pscount=1"
             f" --packagedir=file://{package}:/data --command=python --args=mnist_saved_model.py"
         )
-        title("Its log, all four together, until it ends")
+        title("The log of all four processes, until the job ends")
         tictl.run("tictl logs test-job --follow")
-        title("What became of it")
+        title("The result")
         tictl.run("tictl job describe test-job")
         tictl.run("turnout explain test-job")
         state = json.loads(tictl.read("tictl job describe test-job --output=json"))[0]["State"]
         model = json.loads((package / "saved_model.json").read_text()) if state == "Succeeded" else {}
         tictl.run("tictl job delete test-job")
     if not model:
-        sys.exit(f"demo: the job ended {state}, not Succeeded")
-    title(f"Done: the job succeeded, its model is right in {model['accuracy']:.1%} of the cases")
+        sys.exit(f"demo: the job is {state}, not Succeeded")
+    title(f"Done: the job succeeded, and its model has an accuracy of {model['accuracy']:.1%}")
 
 
 class Commands:
-    """Runs command lines as they are shown."""
+    """Prints command lines and runs them."""
 
     def __init__(self, environment):
         self._environment = environment
@@ -57,7 +56,7 @@ class Commands:
     def run(self, line):
         print(paint(f"$ {line}", "1"), flush=True)
         if subprocess.run(program(line), env=self._environment, check=False).returncode != 0:
-            sys.exit("demo: given up, for that did not work")
+            sys.exit("demo: stopped, because this command failed")
 
     def read(self, line):
         return subprocess.run(program(line), env=self._environment, check=True, capture_output=True).stdout
@@ -65,7 +64,7 @@ class Commands:
 
 @contextlib.contextmanager
 def directory():
-    """Other users may pass through it, so that the job's user reaches what lies in it."""
+    """A directory that other users can enter, so that the job's user reaches the files in it."""
     path = Path(tempfile.mkdtemp(prefix="turnout-demo-"))
     path.chmod(0o755)
     try:
@@ -103,7 +102,7 @@ def service(data):
 
 
 def end_what_is_left(data):
-    """The keeper of the jobs ends by itself when it is idle and alone; one that does not is ended."""
+    """The supervisor ends by itself when it has no jobs and no service. Kills it if it does not."""
     left = [p for p in psutil.process_iter() if str(data) in " ".join(arguments(p))]
     for process in psutil.wait_procs(left, timeout=5)[1]:
         process.kill()
@@ -118,7 +117,7 @@ def arguments(process):
 
 
 def program(line):
-    """The commands of the environment that this file runs in, installed or not."""
+    """The command in this Python environment, whether it is installed or not."""
     name, *words = shlex.split(line)
     module = {"turnout": "turnout.cli.main", "tictl": "turnout.cli.tictl"}[name]
     return [sys.executable, "-m", module, *words]

@@ -1,8 +1,8 @@
-"""Learns to tell a drawn 1 from a drawn 7, distributed in the way of a parameter server. Standard library only.
+"""Learns to tell a drawn 1 from a drawn 7, with a parameter server. Uses only the standard library.
 
-Every replica runs this same file and learns from TF_CONFIG who it is and where the others are:
-ps keeps the weights, master and workers learn on drawings of their own, the master saves the model.
-Without a ps the master keeps the weights itself, so the same file runs alone too.
+Every replica runs this file and reads its role and the addresses of the others from TF_CONFIG. The parameter server
+holds the weights, master and workers each learn from their own drawings, and the master saves the model. Without a
+parameter server the master holds the weights itself, so the file also runs as a single process.
 """
 
 import json

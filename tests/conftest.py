@@ -1,8 +1,12 @@
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.running import Service, running
+
+# The tests start processes while gRPC's client has threads: its handlers for a fork can crash then.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,17 @@ class Service:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *flags: str, wait: bool = True, **env: str) -> "Service":
-        command = [python_for(self.user), "-m", "turnout.cli.main", "serve", "--port", str(self.port)]
+    def start(self, *flags: str, wait: bool = True, through: Sequence[str] = (), **env: str) -> "Service":
+        """`through` is a command that runs the one behind it, such as `nice`."""
+        command = [
+            *through,
+            python_for(self.user),
+            "-m",
+            "turnout.cli.main",
+            "serve",
+            "--port",
+            str(self.port),
+        ]
         command += ["--data", str(self.data), "--config", str(self.config), *flags]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -151,6 +161,17 @@ class Service:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer)
 
+    def put(self, url: str, content: str | bytes = "something", key: Key = KEY) -> None:
+        """Uploads an object, as `turnout cp` does."""
+        body = content.encode() if isinstance(content, str) else content
+        request = urllib.request.Request(
+            f"{self.endpoint}/turnout/v1/object?url={urllib.parse.quote(url, safe='')}",
+            body,
+            {"Authorization": f"Bearer {make_token(key, time.time())}"},
+            method="PUT",
+        )
+        urllib.request.urlopen(request, timeout=30).close()
+
     def wait(self, name: str, until: str = "ended", timeout: float = 60, cluster: str = "") -> Any:
         """The job as the native API shows it, once it has started or ended."""
         where = f"&cluster={cluster}" if cluster else ""
@@ -163,13 +184,13 @@ class Service:
         return self.native(f"/jobs/{name}/explain")
 
     def clean(self) -> None:
-        """End the service, and its keeper with all that it keeps."""
+        """End the service, and its supervisor with all that it keeps."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        keeper = keeper_pid(self.data)
-        if keeper:
-            end_tree(keeper)
+        supervisor = supervisor_pid(self.data)
+        if supervisor:
+            end_tree(supervisor)
 
 
 @contextmanager
@@ -212,15 +233,15 @@ def python_path() -> str:
     )
 
 
-def keeper_pid(data: Path) -> int | None:
-    """Whoever has the keeper's lock of this data directory open."""
+def supervisor_pid(data: Path) -> int | None:
+    """Whoever has the supervisor's lock of this data directory open."""
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             try:
                 command = (process / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"keeper" in command and os.fsencode(data) in command:
+            if b"supervisor" in command and os.fsencode(data) in command:
                 return int(process.name)
     return None
 
@@ -236,7 +257,7 @@ def children(pid: int) -> list[int]:
 
 
 def end_tree(pid: int) -> None:
-    """Only what we started: the keeper and its descendants."""
+    """Only what we started: the supervisor and its descendants."""
     descendants = children(pid)
     for child in descendants:
         descendants += children(child)

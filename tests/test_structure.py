@@ -1,6 +1,7 @@
-"""The rules of the house: who may import whom, who reads the environment, and no dead link in the docs."""
+"""The structure of the project: which package imports which, who reads the environment, no dead link in the docs."""
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -9,35 +10,49 @@ from urllib.parse import unquote
 
 import pytest
 
+from turnout import app
+
 ROOT = Path(__file__).parents[1]
-HOUSE = ROOT / "src" / "turnout"
+SOURCES = ROOT / "src" / "turnout"
+LONGEST_MODULE = 500
 
-FOR_ALL = {"chaos", "config", "errors", "paths"}
+FOR_ALL = {"bodies", "chaos", "child_processes", "config", "errors", "limits", "paths", "pools", "waiting"}
 
-# What each room may import besides itself and what is for all. More exact names come on top of their room's.
+# What each package may import besides itself and FOR_ALL. The lines for its modules add to those of the package.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
     "access": {"job", "store"},
+    "banner": set(),
+    "bodies": set(),
     "chaos": set(),
+    "child_processes": set(),
     "cli": set(),
-    "cli.doctor": {"app"},
+    "cli.doctor": {"engines", "search"},
     "cli.serve": {"app"},
     "config": set(),
+    "data_directory": set(),
     "control": {"job", "store", "engines", "search", "storage"},
     "dialects": {"job", "service", "access"},
-    "doors": {"service", "storage", "access"},
+    "gateways": {"service", "storage", "access"},
+    "gateways.grpc": {"memory"},
     "engines": {"job", "runner", "vault"},
+    "engines.local": {"storage"},
     "errors": set(),
     "job": set(),
+    "limits": set(),
+    "memory": set(),
     "paths": set(),
+    "pools": set(),
     "runner": {"job"},
-    "runner.stage": {"storage"},
+    "runner.stager": {"storage"},
     "search": {"job", "store"},
-    "service": {"job", "store", "storage", "control"},
+    "server": set(),
+    "service": {"job", "store", "storage", "control", "engines"},
     "storage": {"vault"},
     "store": {"job", "vault"},
     "vault": set(),
+    "waiting": set(),
     "web": {"service", "access"},
 }
 MAY_IMPORT["app"] = set(MAY_IMPORT)
@@ -48,17 +63,17 @@ IMPURE = {
     "sqlite3", "starlette", "subprocess", "tempfile", "threading", "time", "uvicorn",
 }  # fmt: skip
 
-MODULES = sorted(HOUSE.rglob("*.py"))
+MODULES = sorted(SOURCES.rglob("*.py"))
 
 
 def dotted(path: Path) -> str:
     """`src/turnout/job/spec.py` is `job.spec`, a package is its folder's name."""
-    parts = path.relative_to(HOUSE).with_suffix("").parts
+    parts = path.relative_to(SOURCES).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-GIVEN = "dialects.modelarts.autosearch"
-"""It runs in the programs of jobs, and nowhere else."""
+SHIPPED = "dialects.modelarts.search.autosearch"
+"""It runs in the programs of jobs only."""
 
 
 def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
@@ -70,7 +85,7 @@ def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecor
 
 def imports(path: Path) -> Iterator[str]:
     """The full names of what a file imports, wherever in it the import stands."""
-    package = ["turnout", *path.relative_to(HOUSE).parent.parts]
+    package = ["turnout", *path.relative_to(SOURCES).parent.parts]
     for node in ast.walk(ast.parse(path.read_bytes())):
         match node:
             case ast.Import(names=names):
@@ -87,11 +102,11 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def ours(path: Path) -> Iterator[str]:
-    """What a file imports of Turnout's rooms (`__version__` is none), from the room's name on."""
+    """What a file imports of Turnout's packages (`__version__` is none), without `turnout.`."""
     for name in imports(path):
         root, _, rest = name.partition(".")
-        room = HOUSE / rest.partition(".")[0]
-        if root == "turnout" and rest and (room.is_dir() or room.with_suffix(".py").is_file()):
+        package = SOURCES / rest.partition(".")[0]
+        if root == "turnout" and rest and (package.is_dir() or package.with_suffix(".py").is_file()):
             yield rest
 
 
@@ -104,13 +119,15 @@ def allowed(module: str) -> set[str]:
     return tops([module]) | FOR_ALL | set().union(*exact)
 
 
-def test_every_room_is_in_the_plan():
-    rooms = tops(map(dotted, MODULES))
-    assert rooms <= set(MAY_IMPORT), "a new room needs a line in MAY_IMPORT, and one in CONTRIBUTING.md"
+def test_every_package_has_its_import_rule():
+    packages = tops(map(dotted, MODULES))
+    assert packages <= set(MAY_IMPORT), (
+        "a new package needs a line in MAY_IMPORT, and one in docs/architecture.md"
+    )
 
 
 @modules()
-def test_a_room_imports_only_what_it_may(path: Path):
+def test_a_package_imports_only_what_it_may(path: Path):
     may = allowed(dotted(path))
     strangers = [name for name in ours(path) if not tops([name]) <= may]
     assert not strangers, f"{dotted(path)} may import only {sorted(may)}"
@@ -118,16 +135,44 @@ def test_a_room_imports_only_what_it_may(path: Path):
 
 @modules(within="dialects", without=("dialects",))
 def test_a_dialect_does_not_know_another(path: Path):
-    others = {folder.name for folder in (HOUSE / "dialects").iterdir() if folder.is_dir()}
+    others = {folder.name for folder in (SOURCES / "dialects").iterdir() if folder.is_dir()}
     others.discard(dotted(path).split(".")[1])
     known = {name.split(".")[1] for name in ours(path) if name.startswith("dialects.")}
     assert not known & others
 
 
-@modules(within="runner.keeper")
-def test_the_keeper_needs_the_standard_library_only(path: Path):
-    others = (name for name in imports(path) if not name.startswith("turnout.runner.keeper"))
+DIALECTS = sorted(path.parent.name for path in (SOURCES / "dialects").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_has_the_shape_of_all(name: str):
+    parts = {"errors", "routes", "wire"} | (set() if name == "native" else {"translate"})
+    assert parts <= {path.stem for path in (SOURCES / "dialects" / name).glob("*.py")}
+
+
+def test_app_builds_every_dialect_from_the_context():
+    kinds = {getattr(kind, "name", ""): kind for kind in app.DIALECTS}
+    assert sorted(kinds) == DIALECTS
+    for kind in kinds.values():
+        assert list(inspect.signature(kind).parameters) == ["context"]
+        assert {"owns", "__call__", "make_trial_job"} <= set(dir(kind))
+
+
+@modules(without=("app", "cli.doctor"))
+def test_only_app_knows_which_engines_there_are(path: Path):
+    known = [name for name in ours(path) if name.startswith("engines.local")]
+    assert dotted(path).startswith("engines.local") or not known
+
+
+@modules(within="runner.supervisor")
+def test_the_supervisor_needs_the_standard_library_only(path: Path):
+    others = (name for name in imports(path) if not name.startswith("turnout.runner.supervisor"))
     assert tops(others) <= sys.stdlib_module_names
+
+
+@modules()
+def test_no_module_is_too_long(path: Path):
+    assert len(path.read_text().splitlines()) <= LONGEST_MODULE
 
 
 @modules(within="job")
@@ -135,12 +180,12 @@ def test_the_job_model_is_pure(path: Path):
     assert not tops(imports(path)) & IMPURE
 
 
-@modules(within=GIVEN)
-def test_what_programs_are_given_needs_the_standard_library_only(path: Path):
+@modules(within=SHIPPED)
+def test_what_programs_import_needs_the_standard_library_only(path: Path):
     assert tops(imports(path)) <= sys.stdlib_module_names
 
 
-@modules(without=("config", GIVEN))
+@modules(without=("config", SHIPPED))
 def test_only_config_reads_the_environment(path: Path):
     assert not list(environment_reads(path))
 
@@ -184,3 +229,24 @@ def test_no_link_is_dead(document: Path):
         assert target.is_relative_to(ROOT), f"{link} leads out of the repository"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{name or document.name} has no heading #{anchor}"
+
+
+@modules(without=("gateways.grpc.__main__",))
+def test_threads_come_from_the_pools(path: Path):
+    """asyncio has only a few threads of its own: one caller that blocks them blocks all others."""
+    if dotted(path).startswith("runner.stager"):
+        return  # a process of its own
+    taken = [
+        f"line {node.lineno}: {node.attr}"
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Attribute) and node.attr in ("to_thread", "run_in_executor")
+    ]
+    assert not taken
+
+
+def test_every_file_that_the_architecture_names_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = [name for name in re.findall(r"`([\w/.]+\.py)`", text) if "<" not in name]
+    assert named
+    missing = [name for name in named if not any((root / name).exists() for root in (SOURCES, ROOT))]
+    assert not missing

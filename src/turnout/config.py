@@ -15,33 +15,37 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from turnout import chaos
+from turnout import chaos, limits
 from turnout.errors import Misconfigured
+from turnout.limits import Limits
 
 Table = dict[str, Any]
 
 _LONGEST_KEY_NAME = 1024
+_LONGEST_RESTART = 3600
 SHARED_CLUSTERS = ("ap-beijing", "ap-shanghai", "ap-guangzhou", "ap-chengdu")
 
 
-class Server(msgspec.Struct, forbid_unknown_fields=True):
+class ServerSettings(msgspec.Struct, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8470
     data: str = ""
     """Default: /var/lib/turnout for root, else ~/.local/share/turnout."""
+    restart_seconds: float = 30
+    """How long clients wait for a crashed service to be started again. After that they get 503."""
 
 
 class Tls(msgspec.Struct, forbid_unknown_fields=True):
-    """For every port; both or none."""
+    """For all ports. Set both or neither."""
 
     cert: str = ""
-    """A PEM file: the certificate, then those that lead to its authority."""
+    """A PEM file: the certificate, then the intermediate ones."""
     key: str = ""
 
 
-class GrpcDoor(msgspec.Struct, forbid_unknown_fields=True):
+class GrpcGateway(msgspec.Struct, forbid_unknown_fields=True):
     port: int = 0
-    """Where Vertex speaks gRPC; 0: nowhere."""
+    """The port of Vertex over gRPC; 0: none."""
 
 
 class StoreSettings(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,26 +53,34 @@ class StoreSettings(msgspec.Struct, forbid_unknown_fields=True):
     """`postgresql://...`; empty: SQLite in the data directory."""
 
 
-class LocalEngine(msgspec.Struct, forbid_unknown_fields=True):
+class LocalEngineSettings(msgspec.Struct, forbid_unknown_fields=True):
     sandbox: Literal["auto", "bubblewrap", "none"] = "auto"
+    seccomp: bool = True
+    """Whether the kernel refuses system calls that no training needs to programs in the sandbox."""
     gpus: Literal["auto"] | int = "auto"
-    """How many there are: those that the driver shows, or a number of simulated ones."""
+    """`auto`: the GPUs that the driver shows; or a number of simulated ones."""
     overcommit: float = 4
-    """How many times the machine's cores may be promised."""
+    """How many times as many cores as the machine has may be allocated."""
     user: str = "turnout-job"
-    """Whom replicas run as when the service runs as root."""
+    """The user of the supervisor when the service runs as root. No job runs as this user."""
+    uids: str = "auto"
+    """As root: `first-last`, the uids and gids of jobs, one for each project; the first is the group of all of them."""
+    network: Literal["auto", "private", "host", "none"] = "auto"
+    """`private`: each job has its own network; `auto`: private where that works, else `host`."""
+    reach: list[str] = []
+    """`address:port` of this machine or of a network that a private network would not reach."""
 
 
 class Engines(msgspec.Struct, forbid_unknown_fields=True):
-    local: LocalEngine = msgspec.field(default_factory=LocalEngine)
+    local: LocalEngineSettings = msgspec.field(default_factory=LocalEngineSettings)
 
 
 class Cluster(msgspec.Struct, forbid_unknown_fields=True):
     engine: str = "local"
 
 
-class Runtime(msgspec.Struct, forbid_unknown_fields=True):
-    """What a runtime of a dialect's catalogue is on this machine."""
+class RuntimeSettings(msgspec.Struct, forbid_unknown_fields=True):
+    """The interpreter and directories that stand for a runtime of a dialect's catalogue."""
 
     python: str = ""
     """Path of the interpreter; empty: the host's."""
@@ -77,63 +89,65 @@ class Runtime(msgspec.Struct, forbid_unknown_fields=True):
     lead_task: Literal["chief", "master"] = "chief"
     """The lead's name in TF_CONFIG: TensorFlow before 1.4 wants `master`."""
     entrypoint: list[str] = []
-    """What an image that this runtime stands for runs by itself, and with which arguments if none are given."""
+    """The entry point and the default arguments of the image that this runtime stands for."""
     cmd: list[str] = []
 
 
-class Backing(msgspec.Struct, forbid_unknown_fields=True):
-    """A real object store behind a bucket, or behind all buckets of a scheme."""
+class RemoteBucket(msgspec.Struct, forbid_unknown_fields=True):
+    """A remote object store behind a bucket, or behind all buckets of a scheme."""
 
     url: str = ""
-    """For a bucket: the one it really is, `s3://name/prefix`, or gs, cos, obs; for a scheme: `s3://` and its like."""
+    """For a bucket: the remote bucket, `s3://name/prefix` or gs, cos, obs. For a scheme: `s3://` and so on."""
     endpoint: str = ""
     region: str = ""
     key: str = ""
     secret: str = ""
-    """With `key`; left out: what the usual variables say (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
+    """Set with `key`. If unset, the usual variables count (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
     token: str = ""
     virtual_hosted: bool | None = None
-    """Whether the bucket's name goes into the host's; left out: where the endpoint is known to want it."""
+    """Whether the bucket is part of the host name. If unset: yes for endpoints that are known to require it."""
     anonymous: bool = False
     allow_http: bool = False
     project: str = ""
-    """Whose it is; empty: every project may use it."""
+    """The only project that may use it; empty: every project."""
 
 
-class S3Door(msgspec.Struct, forbid_unknown_fields=True):
+class S3Gateway(msgspec.Struct, forbid_unknown_fields=True):
     port: int = 0
-    """Where the embedded buckets speak S3; 0: nowhere."""
+    """The port of the S3 API of embedded buckets; 0: none."""
 
 
-class GcsDoor(msgspec.Struct, forbid_unknown_fields=True):
+class GcsGateway(msgspec.Struct, forbid_unknown_fields=True):
     anonymous: bool = False
-    """Lets everybody who can connect use the open buckets without a token, as storage emulators do."""
+    """Whether open buckets can be used without a token, as with storage emulators."""
 
 
-class Storage(msgspec.Struct, forbid_unknown_fields=True):
+class StorageSettings(msgspec.Struct, forbid_unknown_fields=True):
     host_paths: list[str] | None = None
-    """Directories that `file://` may reach, `:rw` behind a writable one; None: see `Settings.host_paths`."""
-    buckets: dict[str, Backing] = {}
-    schemes: dict[str, Backing] = {}
+    """Directories that `file://` may name. Append `:rw` to a writable one. None: see `Settings.host_paths`."""
+    buckets: dict[str, RemoteBucket] = {}
+    schemes: dict[str, RemoteBucket] = {}
     """`cos`, `obs`, `gs`, `s3`. What neither names is embedded: a directory below the data directory."""
-    s3: S3Door = msgspec.field(default_factory=S3Door)
-    gcs: GcsDoor = msgspec.field(default_factory=GcsDoor)
+    s3: S3Gateway = msgspec.field(default_factory=S3Gateway)
+    gcs: GcsGateway = msgspec.field(default_factory=GcsGateway)
 
 
-class Pool(msgspec.Struct, forbid_unknown_fields=True):
+class ResourcePool(msgspec.Struct, forbid_unknown_fields=True):
     """A dedicated resource pool of ModelArts."""
 
     cluster: str = ""
-    """Where its jobs run; empty: the first of the shared clusters."""
+    """The cluster of its jobs; empty: the first of the shared clusters."""
+    flavor_type: Literal["", "CPU", "GPU"] = ""
+    """Jobs of a CPU pool cannot have a flavor. Empty: they can have one or not."""
 
 
-class Dataset(msgspec.Struct, forbid_unknown_fields=True):
+class DatasetSettings(msgspec.Struct, forbid_unknown_fields=True):
     """A dataset of ModelArts, by its id."""
 
     url: str = ""
     """`obs://bucket/dir/`, or any other that storage knows."""
     versions: dict[str, str] = {}
-    """Version id -> url; those that are not named have `url`."""
+    """Version id -> url. `url` is for requests without a version."""
     name: str = ""
 
 
@@ -141,7 +155,7 @@ class Subscription(msgspec.Struct, forbid_unknown_fields=True):
     """A subscribed algorithm of ModelArts, by its subscription id."""
 
     algorithm: str = ""
-    """A JSON file with the body that would create it, for all versions that are not named."""
+    """A JSON file with the body that would create it. Without `versions` it stands for every version."""
     versions: dict[str, str] = {}
     """Version id -> file."""
 
@@ -151,41 +165,23 @@ class RingKey(msgspec.Struct, forbid_unknown_fields=True):
 
     file: str = ""
     command: list[str] = []
-    """Prints it. It is asked again every minute."""
-
-
-class Limits(msgspec.Struct, forbid_unknown_fields=True):
-    log_bytes: int = 1 << 30
-    log_days: float = 30
-    processes: int = 4096
-    """How many processes and threads a replica may have."""
-    open_files: int = 4096
-    """How many files a replica's process may have open, unless it raises that itself."""
-    code_bytes: int = 5 << 30
-    """How large the code of a ModelArts job may be."""
-    code_files: int = 1000
-    code_depth: int = 32
-    """How many directories deep."""
-    sample_seconds: float = 60
-    """How often it is measured what a replica uses; 0: never."""
-    hang_seconds: float = 1800
-    """How long a ModelArts job with hang-retry may do nothing."""
+    """A command that prints the key. It runs again every minute."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
-    server: Server = msgspec.field(default_factory=Server)
+    server: ServerSettings = msgspec.field(default_factory=ServerSettings)
     tls: Tls = msgspec.field(default_factory=Tls)
-    grpc: GrpcDoor = msgspec.field(default_factory=GrpcDoor)
+    grpc: GrpcGateway = msgspec.field(default_factory=GrpcGateway)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     engines: Engines = msgspec.field(default_factory=Engines)
     clusters: dict[str, Cluster] = {}
-    runtimes: dict[str, Runtime] = {}
-    pools: dict[str, Pool] = {}
+    runtimes: dict[str, RuntimeSettings] = {}
+    pools: dict[str, ResourcePool] = {}
     images: dict[str, str] = {}
     """Image name -> the runtime that stands for it here."""
-    datasets: dict[str, Dataset] = {}
+    datasets: dict[str, DatasetSettings] = {}
     subscriptions: dict[str, Subscription] = {}
-    storage: Storage = msgspec.field(default_factory=Storage)
+    storage: StorageSettings = msgspec.field(default_factory=StorageSettings)
     keyring: dict[str, RingKey] = {}
     """`projects/…/cryptoKeys/…` -> where the key comes from."""
     limits: Limits = msgspec.field(default_factory=Limits)
@@ -215,6 +211,10 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
         except ValueError:
             return self.server.host == "localhost"
 
+    def endpoint(self, host: str, port: int) -> str:
+        scheme = "https" if self.tls_files else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
     def all_clusters(self) -> dict[str, Cluster]:
         """The four shared names on the local engine, and what the settings add or replace."""
         return {name: Cluster() for name in SHARED_CLUSTERS} | self.clusters
@@ -229,7 +229,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def usual_credentials() -> dict[str, str]:
-    """What the clouds' own tools would use."""
+    """Environment variables that the clouds' own tools read."""
     return {name: os.environ[name] for name in ("GOOGLE_APPLICATION_CREDENTIALS",) if name in os.environ}
 
 
@@ -264,7 +264,7 @@ def client_key() -> str | None:
 
 
 def config_home() -> Path:
-    """Where the command-line tools keep their login."""
+    """The file with the login of the command-line tools."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "turnout"
 
 
@@ -293,6 +293,7 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
     "TURNOUT_STORE_URL": ("store", "url"),
     "TURNOUT_SANDBOX": ("engines", "local", "sandbox"),
     "TURNOUT_GPUS": ("engines", "local", "gpus"),
+    "TURNOUT_NETWORK": ("engines", "local", "network"),
     "TURNOUT_OVERCOMMIT": ("engines", "local", "overcommit"),
     "TURNOUT_ROOT_KEY": ("root_key",),
 }
@@ -335,7 +336,7 @@ def _merge(table: Table, over: Table) -> None:
 
 
 def _explain(error: str, file: str | None) -> str:
-    """msgspec says what and where; for a misspelt name add the one that was meant."""
+    """The message of msgspec, with a suggestion for a misspelt name."""
     where = f"{file}: " if file else "settings: "
     what, _, place = error.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
@@ -361,22 +362,22 @@ def _nearest(name: str, table: str) -> str:
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Settings,
-    "server": Server,
+    "server": ServerSettings,
     "tls": Tls,
-    "grpc": GrpcDoor,
+    "grpc": GrpcGateway,
     "store": StoreSettings,
     "engines": Engines,
-    "engines.local": LocalEngine,
+    "engines.local": LocalEngineSettings,
     "clusters[...]": Cluster,
-    "runtimes[...]": Runtime,
-    "pools[...]": Pool,
-    "datasets[...]": Dataset,
+    "runtimes[...]": RuntimeSettings,
+    "pools[...]": ResourcePool,
+    "datasets[...]": DatasetSettings,
     "subscriptions[...]": Subscription,
-    "storage": Storage,
-    "storage.buckets[...]": Backing,
-    "storage.schemes[...]": Backing,
-    "storage.s3": S3Door,
-    "storage.gcs": GcsDoor,
+    "storage": StorageSettings,
+    "storage.buckets[...]": RemoteBucket,
+    "storage.schemes[...]": RemoteBucket,
+    "storage.s3": S3Gateway,
+    "storage.gcs": GcsGateway,
     "keyring[...]": RingKey,
     "limits": Limits,
 }
@@ -424,6 +425,8 @@ def _kind(names: str) -> str:
 def _check(settings: Settings) -> None:
     if not 0 <= settings.server.port <= 65535:
         raise Misconfigured(f"[server] port must be from 0 to 65535, not {settings.server.port}")
+    if not 0 <= settings.server.restart_seconds <= _LONGEST_RESTART:
+        raise Misconfigured(f"[server] restart_seconds must be from 0 to {_LONGEST_RESTART}")
     if not 0 <= settings.grpc.port <= 65535:
         raise Misconfigured(f"[grpc] port must be from 0 to 65535, not {settings.grpc.port}")
     if bool(settings.tls.cert) != bool(settings.tls.key):
@@ -445,11 +448,12 @@ def _check(settings: Settings) -> None:
             known = ", ".join(settings.all_clusters())
             raise Misconfigured(f"[pools.{name}] cluster = {pool.cluster!r} is not known; there are {known}")
     if isinstance(settings.engines.local.gpus, int) and settings.engines.local.gpus < 0:
-        raise Misconfigured("[engines.local] gpus must be auto or a number from 0 on")
+        raise Misconfigured("[engines.local] gpus must be auto or a whole number of at least 0")
     if settings.engines.local.overcommit <= 0:
         raise Misconfigured("[engines.local] overcommit must be more than 0")
-    if settings.limits.sample_seconds < 0:
-        raise Misconfigured("[limits] sample_seconds must be 0, which is never, or more")
+    for text in settings.engines.local.reach:
+        reached(text)
+    limits.check(settings.limits)
     if not 0 <= settings.storage.s3.port <= 65535:
         raise Misconfigured(f"[storage.s3] port must be from 0 to 65535, not {settings.storage.s3.port}")
     for scheme in settings.storage.schemes:
@@ -459,6 +463,20 @@ def _check(settings: Settings) -> None:
     for path in settings.storage.host_paths or []:
         if not path.startswith("/"):
             raise Misconfigured(f"[storage] host_paths: {path!r} is not an absolute path")
+
+
+def reached(text: str) -> tuple[str, int]:
+    """Host and port of an entry of `[engines.local] reach`. Raises Misconfigured."""
+    host, _, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        address = None
+    if address is None or address.is_unspecified or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise Misconfigured(
+            f"[engines.local] reach: {text!r} is not an address and a port, such as 127.0.0.1:5432 or [::1]:5432"
+        )
+    return str(address), int(port)
 
 
 def _check_keyring(keyring: dict[str, RingKey]) -> None:

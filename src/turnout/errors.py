@@ -1,17 +1,19 @@
-"""Everything that can go wrong in a way that a caller should hear about.
+"""The errors that callers see.
 
     TurnoutError
     ├── Invalid             a value is wrong; `field` names it as the caller spelled it
     ├── TooLarge            a request is larger than is accepted
-    ├── Unauthenticated     nobody known, or a signature that does not fit
+    ├── Unauthenticated     the caller is unknown, or the signature is wrong
     ├── Denied              known, but not allowed here
     ├── NotFound            no such job, cluster, ...
     ├── AlreadyExists       the name is taken
     ├── WrongState          it is there, but it cannot do that now
     ├── Unavailable         the resources do not exist here, however long one waits
     ├── Unsupported         a thing that this service does not do
+    ├── Busy                too much of that is under way; the same request may succeed later
     ├── TimedOut            the store or an engine did not answer in time
-    └── Misconfigured       the settings or the machine need the operator's hand
+    ├── NotStored           the store could not write, or the service stops; the same request may succeed later
+    └── Misconfigured       the operator must change the settings or the machine
 
 Each is raised where the fact is known. Each dialect turns them into its cloud's answer in its `errors` module.
 """
@@ -37,6 +39,10 @@ class TooLarge(TurnoutError): ...
 class Unauthenticated(TurnoutError): ...
 
 
+class Expired(Unauthenticated):
+    """A token that was valid once: the client can get a new one by itself."""
+
+
 class Denied(TurnoutError): ...
 
 
@@ -55,7 +61,13 @@ class Unavailable(TurnoutError): ...
 class Unsupported(TurnoutError): ...
 
 
+class Busy(TurnoutError): ...
+
+
 class TimedOut(TurnoutError): ...
+
+
+class NotStored(TurnoutError): ...
 
 
 class Misconfigured(TurnoutError): ...

@@ -1,10 +1,12 @@
-"""Where everything lies below the data directory. The only module that knows."""
+"""The layout of the data directory. No other module knows it."""
 
 from pathlib import Path
 
 
 class Paths:
-    """Two owners share the directory: what the service keeps to itself, and what the job's user works in."""
+    """Three owners share the directory: what the service keeps to itself, what is the supervisor's, and what jobs
+    work in.
+    """
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -13,39 +15,70 @@ class Paths:
         self.database = data / "turnout.db"
         self.root_key = data / "root-key"
         self.lock = data / "lock"
+        self.endpoint = data / "endpoint"
+        """The endpoint of the last service. The command lines use the root key for this endpoint only."""
+
         self.staging = data / "staging"
-        """Which attempts have something to bring back, and where to."""
+        """The attempts whose outputs must be saved, and where to."""
+
+        self.users = data / "users"
+        """The uid of each project's jobs."""
+
+        self.unread = data / "unread"
+        """Lines from the supervisor that could not be read."""
+
+        self.unreadable = data / "unreadable"
+        """The rows of the database that could not be read."""
+
+        self.removed = data / "removed"
+        """A record of files that were removed while the service ran."""
 
         self.search = data / "search"
-        """What the libraries of a search would else work out again."""
+        """The cache of the search libraries."""
 
-        # The job's user owns these.
-        self.attempts = data / "attempts"
+        # What jobs work in lies in these, which they cannot change.
         self.buckets = data / "buckets"
-        self.keeper = data / "keeper"
-        """The keeper's socket, lock, journal and log."""
-        self.stage = self.keeper / "stage"
-        """Empty directories that a replica's mounts are shown at, in a mount namespace of its own."""
+
+        # The supervisor's.
+        self.attempts = data / "attempts"
+        self.supervisor = data / "keeper"
+        """The supervisor's socket, lock, journal and log. `keeper` is the supervisor's older name."""
+        self.bad_journal = self.supervisor / "journal.bad"
+        """Lines of the supervisor's journal that were damaged."""
+        self.stage = self.supervisor / "stage"
+        """Empty directories at which a replica's mounts are made, in its own mount namespace."""
 
         self.runtimes = data / "runtimes"
-        """For each runtime a directory of program names (`python`, `python2`, `python3`) that goes first on PATH."""
+        """A directory for each runtime, with `python`, `python2` and `python3`, which comes first on PATH."""
 
     def replica(self, attempt: object, replica: object) -> Path:
-        """Holds `stdout`, `stderr`, `marks`, and the workspace while it runs."""
+        """The directory of a replica: `stdout`, `stderr`, `marks`, and the workspace while the replica runs."""
         return Path(self.home(attempt, replica))
 
+    def first_replica(self, attempt: object, replica: object) -> Path:
+        """The logs of the first version of Turnout, which remain after an upgrade."""
+        return self.attempts / str(attempt) / str(replica)
+
     def home(self, attempt: object, replica: object) -> str:
-        """The same as text, for every start: to make a Path takes longer than the rest of it."""
+        """The directory of a replica, as text: each start needs it, and making a Path is slow."""
         return f"{self.attempts}/{attempt}_{replica}"
 
+    @property
+    def all_copies(self) -> Path:
+        return self.data / "copies"
+
+    @property
+    def all_exported(self) -> Path:
+        return self.data / "exported"
+
     def copies(self, attempt: object) -> Path:
-        """Of what had to be fetched for an attempt, or has to be brought away: `0`, `1`… as its mounts are."""
-        return self.data / "copies" / str(attempt)
+        """The copies of an attempt's mounts: `0`, `1`, … in the order of the mounts."""
+        return self.all_copies / str(attempt)
 
     def exported(self, attempt: object) -> Path:
-        """Logs on their way to an object store."""
-        return self.data / "exported" / str(attempt)
+        """Logs that are being exported to an object store."""
+        return self.all_exported / str(attempt)
 
     def workspace(self, attempt: object, replica: object) -> Path:
-        """Gone after the end, unless the job asks to keep it."""
-        return self.replica(attempt, replica) / "work"
+        """Removed after the end, unless the job asks to keep it."""
+        return self.replica(attempt, replica) / "space/work"

@@ -1,6 +1,5 @@
 """Keys and tokens."""
 
-import base64
 import stat
 from pathlib import Path
 
@@ -13,6 +12,23 @@ from turnout.errors import Misconfigured, Unauthenticated
 
 KEY = Key("AKIDone", "a secret", "default", root=True)
 NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666])
+def test_a_root_key_that_others_can_read_is_put_right(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "root-key"
+    key = open_root_key(path)
+    assert not caplog.text
+    path.chmod(mode)
+    assert open_root_key(path) == key
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert f"had the mode {mode:04o}" in caplog.text
+    assert key.secret not in caplog.text
+    caplog.clear()
+    open_root_key(path)
+    assert not caplog.text
 
 
 def test_the_first_start_makes_a_root_key_that_only_its_owner_can_read(tmp_path: Path) -> None:
@@ -29,7 +45,7 @@ def test_the_settings_win(tmp_path: Path) -> None:
     assert not (tmp_path / "root-key").exists()
 
 
-def test_a_broken_file_is_told(tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "root-key").write_text("nonsense")
     with pytest.raises(Misconfigured, match="<id>:<secret>"):
         open_root_key(tmp_path / "root-key")
@@ -39,7 +55,7 @@ def test_a_secret_is_not_shown_by_accident() -> None:
     assert "a secret" not in repr(KEY)
 
 
-def test_a_token_is_good_for_its_time() -> None:
+def test_a_token_is_valid_until_it_expires() -> None:
     token = make_token(KEY, NOW)
     assert check_token(Keys(KEY), token, NOW + 3599) == KEY
     with pytest.raises(Unauthenticated, match="expired"):
@@ -51,23 +67,12 @@ def test_a_token_with_any_letter_changed_is_refused(position: int, letter: str) 
     token = make_token(KEY, NOW)
     position %= len(token)
     changed = token[:position] + letter + token[position + 1 :]
-    if changed != token and not _same_key(changed):
+    if changed != token:
         with pytest.raises(Unauthenticated):
             check_token(Keys(KEY), changed, NOW)
 
 
 @given(st.text())
-def test_any_text_is_refused_without_an_accident(text: str) -> None:
+def test_any_text_is_refused_without_an_exception(text: str) -> None:
     with pytest.raises(Unauthenticated):
         check_token(Keys(KEY), text, NOW)
-
-
-def _same_key(token: str) -> bool:
-    """The last letter of a base64 text has bits that mean nothing."""
-    spelt = token.split(".")[1] if token.count(".") == 3 else ""
-    good = make_token(KEY, NOW)
-    try:
-        key_id = base64.urlsafe_b64decode(spelt + "=" * (-len(spelt) % 4)).decode()
-    except ValueError:
-        return False
-    return key_id == KEY.id and token.split(".")[2:] == good.split(".")[2:] and token.startswith("tk1.")

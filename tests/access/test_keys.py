@@ -102,7 +102,7 @@ class TestSessionTokens:
         with pytest.raises(Unauthenticated, match="expired"):
             check_session_token(known(), make_session_token(ANN, "vision", NOW, seconds=60), NOW + 60)
 
-    def test_of_the_future_were_not_made_here(self) -> None:
+    def test_that_live_too_long_are_refused(self) -> None:
         with pytest.raises(Unauthenticated):
             check_session_token(known(), make_session_token(ANN, "vision", NOW + 10**6), NOW)
 
@@ -116,7 +116,7 @@ class TestSessionTokens:
             check_session_token(known(), forged, NOW)
 
     @given(place=st.integers(0, 400), char=st.sampled_from("0aZ.-_=\ud800é"))
-    def test_hold_only_as_they_are(self, place: int, char: str) -> None:
+    def test_are_refused_after_any_change(self, place: int, char: str) -> None:
         token = make_session_token(ANN, "vision", NOW)
         place %= len(token)
         changed = token[:place] + char + token[place + 1 :]

@@ -31,13 +31,13 @@ def test_a_link_works_until_it_expires() -> None:
         ("log", "p1", "job-1"),
     ],
 )
-def test_a_link_leads_to_one_thing_only(about: tuple[str, ...]) -> None:
+def test_a_link_has_one_target(about: tuple[str, ...]) -> None:
     link = make_link(ROOT, ABOUT, NOW)
-    with pytest.raises(Denied, match="leads to something else"):
+    with pytest.raises(Denied, match="is for something else"):
         check_link(ROOT, about, str(link.expires), link.signature, NOW)
 
 
-def test_its_life_cannot_be_made_longer() -> None:
+def test_its_expiry_cannot_be_extended() -> None:
     link = make_link(ROOT, ABOUT, NOW)
     with pytest.raises(Denied):
         check_link(ROOT, ABOUT, str(link.expires + 1000), link.signature, NOW)
@@ -50,7 +50,7 @@ def test_nonsense_is_refused(expires: str, signature: str) -> None:
         check_link(ROOT, ABOUT, expires, signature, NOW)
 
 
-def test_another_root_key_signs_otherwise() -> None:
+def test_another_root_key_makes_another_signature() -> None:
     link = make_link(ROOT._replace(secret="another"), ABOUT, NOW)
     with pytest.raises(Denied):
         check_link(ROOT, ABOUT, str(link.expires), link.signature, NOW)

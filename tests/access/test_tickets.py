@@ -1,23 +1,23 @@
 import pytest
 
-from turnout.access.tickets import PASS_SECONDS, TICKET_SECONDS, Errand, Tickets
+from turnout.access.tickets import PASS_SECONDS, TICKET_SECONDS, Grant, Tickets
 from turnout.errors import Denied
 
-ERRAND = Errand("shell", "default", 7, "master-0", "AKID")
+ERRAND = Grant("shell", "default", 7, "master-0", "AKID")
 NOW = 1_000_000.0
 
 
 def test_a_ticket_is_swapped_once_for_a_pass() -> None:
     tickets = Tickets()
     ticket = tickets.issue(ERRAND, NOW)
-    errand, secret = tickets.redeem(ticket, NOW + 1)
-    assert errand == tickets.show(secret, NOW + 2) == ERRAND
+    grant, secret = tickets.redeem(ticket, NOW + 1)
+    assert grant == tickets.show(secret, NOW + 2) == ERRAND
     assert secret != ticket
     with pytest.raises(Denied, match="used"):
         tickets.redeem(ticket, NOW + 3)
 
 
-def test_neither_lasts_for_ever() -> None:
+def test_ticket_and_pass_expire() -> None:
     tickets = Tickets()
     with pytest.raises(Denied, match="expired"):
         tickets.redeem(tickets.issue(ERRAND, NOW), NOW + TICKET_SECONDS + 1)
@@ -26,7 +26,7 @@ def test_neither_lasts_for_ever() -> None:
         tickets.show(secret, NOW + PASS_SECONDS + 1)
 
 
-def test_a_fresh_one_is_given_again_until_it_is_used() -> None:
+def test_a_fresh_ticket_is_returned_again_until_it_is_used() -> None:
     tickets = Tickets()
     first = tickets.issue(ERRAND, NOW)
     assert tickets.issue(ERRAND, NOW + 5) == first
@@ -38,7 +38,7 @@ def test_a_fresh_one_is_given_again_until_it_is_used() -> None:
     assert tickets.issue(ERRAND, NOW + TICKET_SECONDS) != later
 
 
-def test_what_nobody_gave_opens_nothing() -> None:
+def test_an_unknown_ticket_opens_nothing() -> None:
     tickets = Tickets()
     ticket = tickets.issue(ERRAND, NOW)
     _, secret = tickets.redeem(ticket, NOW)
@@ -50,7 +50,7 @@ def test_what_nobody_gave_opens_nothing() -> None:
             tickets.show(wrong, NOW)
 
 
-def test_old_ones_are_not_remembered() -> None:
+def test_expired_tickets_are_dropped() -> None:
     tickets = Tickets()
     for number in range(1000):
         tickets.issue(ERRAND._replace(job=number), NOW + number * TICKET_SECONDS)

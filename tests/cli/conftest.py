@@ -1,4 +1,4 @@
-"""A way to run the command lines in this process, and a service of one's own making to see what they send."""
+"""Runs the command lines in this process, and records what they send to a fake service."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch, tmp_path):
-    """No login, no variables, no data directory of whoever runs the tests."""
+    """Hides the login, variables and data directory of the user who runs the tests."""
     for name in ("TURNOUT_ENDPOINT", "TURNOUT_KEY", "TURNOUT_CONFIG", "TURNOUT_ROOT_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -51,14 +51,14 @@ def _run(entry, name, words, monkeypatch, capsys) -> Outcome:
 
 
 class Recorder:
-    """Answers as it is told and keeps what it was asked."""
+    """A fake service: gives the responses that a test sets, and records the requests."""
 
     def __init__(self, port: int) -> None:
         self.endpoint = f"http://127.0.0.1:{port}"
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[dict[str, str]] = []
         self.answers: dict[str, Any] = {}
-        """Action or native path -> answer, or a function of the fields that gives it."""
+        """Action or native path -> response, or a function of the fields that returns it."""
 
     def answer(self, what: str, fields: dict[str, Any]) -> Any:
         self.calls.append((what, fields))

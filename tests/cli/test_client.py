@@ -1,11 +1,14 @@
-"""Signatures, tokens, and what happens when the service is not there or breaks off."""
+"""Signatures, tokens, and a service that is unreachable or breaks the connection."""
 
+import contextlib
 import json
 import socket
+import ssl
 import threading
 
 import pytest
 
+from tests.certificates import make_certificate
 from turnout.cli import client
 from turnout.cli.client import Client, Key, Rejected, Unreachable, sign, token
 from turnout.errors import Invalid, Misconfigured
@@ -33,7 +36,7 @@ def test_a_token_names_the_key_but_does_not_hold_the_secret():
 
 
 @pytest.mark.parametrize("text", ["", "no-colon", ":secret", "id:"])
-def test_a_key_has_two_halves(text):
+def test_a_key_is_an_id_and_a_secret(text):
     with pytest.raises(Misconfigured, match="TURNOUT_KEY must be <id>:<secret>"):
         Key.parse(text, "TURNOUT_KEY")
 
@@ -59,22 +62,45 @@ def test_the_scheme_may_be_left_out():
     assert Client("gpu-box:8470", KEY).endpoint == "http://gpu-box:8470"
 
 
-def test_no_service_there():
+def test_no_service_at_the_endpoint():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(Unreachable, match=r"connection refused.*start the service with `turnout serve`"):
         Client(f"http://127.0.0.1:{port}", KEY).call("ListJobs", {})
 
 
-def test_https_where_plain_http_is_spoken(recorder):
+def test_https_to_a_service_without_tls(recorder):
     endpoint = recorder.endpoint.replace("http", "https")
     with pytest.raises(Unreachable, match=f"{endpoint} speaks plain http: use {recorder.endpoint} with"):
         Client(endpoint, KEY).call("ListJobs", {})
 
 
-def test_something_else_is_there(recorder):
+def test_a_certificate_that_nobody_here_knows(tmp_path):
+    certificate = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.cert, certificate.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                context.wrap_socket(connection, server_side=True).close()
+
+        serving = threading.Thread(target=greet)
+        serving.start()
+        endpoint = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(
+            Unreachable, match=rf"the certificate of {endpoint} cannot be trusted \("
+        ) as raised:
+            Client(endpoint, KEY).call("ListJobs", {})
+        serving.join()
+    assert "SSL_CERT_FILE=<file.pem>" in raised.value.message
+    assert "turnout serve" not in raised.value.message
+
+
+def test_another_program_at_the_endpoint(recorder):
     recorder.answers["whoami"] = b"<html>"
-    with pytest.raises(Rejected, match="not as a Turnout service does"):
+    with pytest.raises(Rejected, match="is not a Turnout service"):
         Client(recorder.endpoint, KEY).get("whoami")
 
 
@@ -84,17 +110,19 @@ def test_an_error_of_the_native_api(recorder):
         Client(recorder.endpoint, KEY).get("jobs", "nothing")
 
 
-def test_a_wrong_key_is_told_how_to_give_the_right_one(recorder):
+def test_an_error_about_a_wrong_key_says_how_to_give_a_key(recorder):
     error = {"Code": "AuthFailure.SecretIdNotFound", "Message": "no such key"}
     recorder.answers["ListJobs"] = {"Error": error, "RequestId": "x"}
-    with pytest.raises(Rejected, match=r"no such key, or a wrong secret \(.*\); give .* `tictl login --si"):
+    with pytest.raises(
+        Rejected, match=r"no such key, or a wrong secret \(.*\); give a key with `tictl login --si"
+    ):
         Client(recorder.endpoint, KEY).call("ListJobs", {})
-    with pytest.raises(Rejected, match=r"the service wants a key, and none is given .*tictl login --si"):
-        Client(recorder.endpoint, client.NOBODY).call("ListJobs", {})
+    with pytest.raises(Rejected, match=r"the service needs a key, and none was given .*tictl login --si"):
+        Client(recorder.endpoint, client.ANONYMOUS).call("ListJobs", {})
 
 
-def test_a_log_that_breaks_off_goes_on_where_it_was(monkeypatch):
-    """The first connection breaks in the middle of an event, the second before any, the third tells the rest."""
+def test_a_followed_log_resumes_after_a_broken_connection(monkeypatch):
+    """The first connection breaks in the middle of an event, the second before any; the third sends the rest."""
     monkeypatch.setattr(client.time, "sleep", lambda _: None)
     first = [event("a", ["one", "two"]), event("b", ["three"])[:-9]]
     server = Script([first, [], [event("b", ["three"]), b"event: end\ndata: {}\n\n"]])
@@ -104,21 +132,21 @@ def test_a_log_that_breaks_off_goes_on_where_it_was(monkeypatch):
     assert server.close() == [asked, f"{asked}&from=a", f"{asked}&from=a"]
 
 
-def test_a_service_that_is_away_for_more_than_a_moment_is_told_of_once(monkeypatch):
+def test_an_absence_of_the_service_is_reported_once(monkeypatch):
     monkeypatch.setattr(client.time, "sleep", lambda _: None)
     monkeypatch.setattr(client, "RESTART_SECONDS", 0)
     server = Script([[], [], [event("a", ["one"]), b"event: end\ndata: {}\n\n"]])
     one = Client(server.endpoint, KEY)
     told = []
-    one.tell = told.append
+    one.notify = told.append
     assert len(list(one.follow("7"))) == 1
     server.close()
-    assert told == ["the service does not answer, waiting for it (60 s)"]
+    assert told == ["the service does not answer; waiting up to 60 s for it"]
 
 
-def test_a_service_that_stays_away_is_given_up(monkeypatch):
+def test_a_service_that_stays_away_is_an_error(monkeypatch):
     monkeypatch.setattr(client.time, "sleep", lambda _: None)
-    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0)
     server = Script([[event("a", ["one"])]])
     batches = Client(server.endpoint, KEY).follow("7")
     assert next(batches)
@@ -133,7 +161,7 @@ def event(cursor, texts):
 
 
 class Script:
-    """Plays one list of chunks on each connection, then breaks it off."""
+    """Sends one list of chunks on each connection, then closes it."""
 
     def __init__(self, connections):
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -143,7 +171,7 @@ class Script:
         self.endpoint = f"http://127.0.0.1:{self._server.getsockname()[1]}"
 
     def close(self):
-        """Returns what was asked."""
+        """Returns the request."""
         self._player.join()
         return self._asked
 

@@ -1,4 +1,4 @@
-"""`turnout cp`, `ls` and `rm` against a real service, as somebody types them."""
+"""`turnout cp`, `ls` and `rm` against a real service."""
 
 import base64
 import fcntl
@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def run(run_turnout, service, monkeypatch, here, request):
-    """Runs a command in which `@` stands for a bucket of the test's own."""
+    """Runs a command in which `@` stands for the test's bucket."""
     monkeypatch.setenv("TURNOUT_ENDPOINT", service.endpoint)
     monkeypatch.setenv("TURNOUT_KEY", f"{KEY.id}:{KEY.secret}")
     return lambda *words: run_turnout(*(word.replace("@", bucket_of(request)) for word in words))
@@ -51,7 +51,7 @@ def tree(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_file_there_and_back(run, bucket, here):
+def test_a_file_is_uploaded_and_downloaded(run, bucket, here):
     (here / "a.txt").write_text("hello")
     assert run("cp", "a.txt", "obs://@/dir/b.txt") == (0, "", "")
     assert (bucket / "dir" / "b.txt").read_text() == "hello"
@@ -60,7 +60,7 @@ def test_a_file_there_and_back(run, bucket, here):
     assert sorted(path.name for path in here.iterdir()) == ["a.txt", "back.txt"]
 
 
-def test_into_what_ends_with_a_slash_or_is_a_directory(run, bucket, here):
+def test_a_target_that_is_a_directory_or_ends_with_a_slash(run, bucket, here):
     (here / "a.txt").write_text("a")
     run("cp", "a.txt", "gs://@")
     run("cp", "a.txt", "gs://@/new/")
@@ -73,7 +73,7 @@ def test_into_what_ends_with_a_slash_or_is_a_directory(run, bucket, here):
     assert {"down/a.txt", "made/a.txt"} <= tree(here).keys()
 
 
-def test_a_tree_as_cp_does_it(run, bucket, here):
+def test_a_tree_is_copied_as_cp_does(run, bucket, here):
     for name in ("one", "sub/two", "sub/deep/three"):
         (here / "dir" / name).parent.mkdir(parents=True, exist_ok=True)
         (here / "dir" / name).write_text(name)
@@ -93,7 +93,7 @@ def test_a_tree_as_cp_does_it(run, bucket, here):
     assert tree(bucket / "z") == whole
 
 
-def test_a_pipe_is_written_into_and_a_link_leads_on(run, here):
+def test_a_target_that_is_a_pipe_or_a_link(run, here):
     (here / "a").write_text("hello")
     run("cp", "a", "gs://@/a")
     os.mkfifo(here / "pipe")
@@ -117,20 +117,20 @@ def test_several_sources(run, bucket, here):
     assert "must be a directory or end with a slash" in outcome.err
 
 
-def test_two_of_the_same_name_do_not_overwrite_each_other(run, bucket, here):
+def test_two_sources_with_the_same_target_are_refused(run, bucket, here):
     for name in ("d", "e"):
         (here / name).mkdir()
         (here / name / "a").write_text(name)
     code, _, complaint = run("cp", "d/a", "e/a", "gs://@/clash/")
-    assert (code, "would come from more than one place" in complaint) == (1, True)
+    assert (code, "two sources have the target" in complaint) == (1, True)
 
 
-def test_a_name_that_is_no_text_is_told(run, here):
+def test_a_file_name_that_is_not_utf8_is_refused(run, here):
     (here / "tree").mkdir()
     (here / "tree" / os.fsdecode(b"\xff.bin")).touch()
     for words in (("cp", "-r", "tree", "gs://@/tree"), ("rm", os.fsdecode(b"gs://@/\xff"))):
         code, _, complaint = run(*words)
-        assert (code, "is not UTF-8" in complaint) == (1, True), complaint
+        assert (code, "its name must be UTF-8" in complaint) == (1, True), complaint
 
 
 def test_links_are_not_followed(run, bucket, here):
@@ -139,9 +139,9 @@ def test_links_are_not_followed(run, bucket, here):
     (here / "dir" / "file").write_text("f")
     (here / "dir" / "link").symlink_to(here / "secret")
     outcome = run("cp", "-r", "dir", "gs://@")
-    assert (outcome.code, outcome.err) == (0, "turnout: dir/link is a link: not copied\n")
+    assert (outcome.code, outcome.err) == (0, "turnout: skipped dir/link: it is a link\n")
     assert tree(bucket) == {"file": b"f"}
-    assert "dir/link is a link, which is not followed" in run("cp", "dir/link", "gs://@").err
+    assert "dir/link is a link, and links are not followed" in run("cp", "dir/link", "gs://@").err
 
 
 @pytest.mark.parametrize(
@@ -149,18 +149,18 @@ def test_links_are_not_followed(run, bucket, here):
     [
         (["cp", "none", "gs://@/x"], "turnout: none: No such file or directory"),
         (["cp", "dir", "gs://@/x"], "turnout: dir is a directory: copy it with -r"),
-        (["cp", "gs://@/none", "x"], "turnout: there is no gs://@/none"),
-        (["cp", "a", "b"], "turnout: neither is in a bucket"),
-        (["cp", "a"], "turnout: say what to copy, and where to"),
-        (["cp", "a", "ftp://@/x"], "turnout: 'ftp://@/x' is not in a bucket"),
+        (["cp", "gs://@/none", "x"], "turnout: gs://@/none does not exist"),
+        (["cp", "a", "b"], "turnout: source or target must be in a bucket"),
+        (["cp", "a"], "turnout: name a source and a target"),
+        (["cp", "a", "ftp://@/x"], "turnout: 'ftp://@/x' is not the URL of a bucket"),
         (["cp", "a", "gs://@/x/../y"], "none of them `.` or `..`"),
-        (["cp", "a", "gs://UPPER/x"], "a bucket's name has"),
-        (["cp", "-", "gs://@/"], "names no object"),
-        (["rm", "gs://@/none"], "turnout: there is no gs://@/none"),
-        (["ls", "gs://@/none"], "there is no"),
+        (["cp", "a", "gs://UPPER/x"], "cannot be the name of a bucket"),
+        (["cp", "-", "gs://@/"], "does not name an object"),
+        (["rm", "gs://@/none"], "turnout: gs://@/none does not exist"),
+        (["ls", "gs://@/none"], "does not exist"),
     ],
 )
-def test_complaints_are_one_line(run, here, words, complaint, request):
+def test_errors_are_one_line(run, here, words, complaint, request):
     (here / "dir").mkdir()
     (here / "a").write_text("a")
     run("cp", "a", "gs://@/seed")
@@ -170,7 +170,7 @@ def test_complaints_are_one_line(run, here, words, complaint, request):
     assert outcome.err.count("\n") == 1
 
 
-def test_a_wrong_key_or_no_service_is_told_at_once(run, here, monkeypatch):
+def test_a_wrong_key_or_no_service_fails_before_the_first_copy(run, here, monkeypatch):
     (here / "a").write_text("a")
     monkeypatch.setenv("TURNOUT_KEY", "nobody:wrong-secret")
     assert "no such key, or a wrong secret" in run("cp", "a", "gs://@/a").err
@@ -208,7 +208,7 @@ def test_rm(run, bucket, here):
     run("cp", "-r", "d", "gs://@/d")
     assert run("rm", "gs://@/d/1", "gs://@/d/2") == (0, "", "")
     assert list(tree(bucket)) == ["d/3"]
-    assert "holds objects: remove them all with -r" in run("rm", "gs://@/d").err
+    assert "is a directory: remove it with -r" in run("rm", "gs://@/d").err
     assert run("rm", "-r", "gs://@/d") == (0, "", "")
     assert tree(bucket) == {}
 
@@ -249,7 +249,7 @@ def test_from_and_to_a_pipe(service, bucket, request):
     assert reader.returncode == 0
 
 
-def test_a_download_goes_on_after_broken_connections(run, service, bucket, here):
+def test_a_download_resumes_after_broken_connections(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(12 << 20))
     run("cp", "large", "gs://@/large")
     with wire(service.port, cut=3, after=3 << 20) as bad:
@@ -259,7 +259,7 @@ def test_a_download_goes_on_after_broken_connections(run, service, bucket, here)
     assert sorted(path.name for path in here.iterdir()) == ["back", "large"]
 
 
-def test_an_upload_begins_again_after_a_broken_connection(run, service, bucket, here):
+def test_an_upload_restarts_after_a_broken_connection(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(8 << 20))
     with wire(service.port, cut=1, after=5 << 20, upwards=True) as bad:
         assert run("cp", "large", "gs://@/large", f"--endpoint={bad.endpoint}") == (0, "", "")
@@ -267,7 +267,7 @@ def test_an_upload_begins_again_after_a_broken_connection(run, service, bucket, 
     assert (bucket / "large").read_bytes() == (here / "large").read_bytes()
 
 
-def test_what_a_job_replaced_meanwhile_is_fetched_anew(run, service, bucket, here):
+def test_an_object_that_is_replaced_during_a_download_is_downloaded_again(run, service, bucket, here):
     (here / "large").write_bytes(b"1" * (8 << 20))
     run("cp", "large", "gs://@/large")
     (here / "other").write_bytes(b"2" * (4 << 20))
@@ -280,7 +280,7 @@ def test_what_a_job_replaced_meanwhile_is_fetched_anew(run, service, bucket, her
     assert (here / "back").read_bytes() == b"2" * (4 << 20)
 
 
-def test_what_a_killed_download_left_goes_with_the_next(run, service, bucket, here):
+def test_drafts_of_a_killed_download_are_removed_by_the_next(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(8 << 20))
     run("cp", "large", "gs://@/large")
     with wire(service.port, after=1 << 20) as slow:
@@ -301,8 +301,8 @@ def test_what_a_killed_download_left_goes_with_the_next(run, service, bucket, he
     assert sorted(path.name for path in here.iterdir()) == ["back", "fresh", "large", "locked"]
 
 
-def test_what_is_spoilt_on_its_way_is_not_kept(service, bucket, here):
-    """A body whose checksum is another than its header says."""
+def test_a_copy_with_a_wrong_checksum_is_removed(service, bucket, here):
+    """A body whose checksum differs from its header."""
     sent = base64.b64encode(google_crc32c.Checksum(b"right").digest()).decode()
     connection = http.client.HTTPConnection("127.0.0.1", service.port)
     headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}", "X-Turnout-Crc32c": sent}
@@ -313,7 +313,7 @@ def test_what_is_spoilt_on_its_way_is_not_kept(service, bucket, here):
     assert not (bucket / "a").exists()
 
 
-def test_a_bar_on_a_terminal_only(service, here, request):
+def test_a_progress_bar_on_a_terminal_only(service, here, request):
     (here / "a").write_bytes(b"x" * (1 << 20))
     master, slave = pty.openpty()
     url = f"gs://{bucket_of(request)}/a"

@@ -1,4 +1,4 @@
-"""`turnout cp` and a bucket that a real object store stands behind: nothing looks different."""
+"""`turnout cp` with a bucket in a remote object store works as with an embedded one."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from tests.running import KEY, Service, reachable_directory, running
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[tuple[str, Path]]:
-    """rclone's S3 server: where it is, and the directory whose directories are its buckets."""
+    """rclone's S3 server: its address, and the directory that contains its buckets."""
     rclone = Path(sys.executable).with_name("rclone")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -72,7 +72,7 @@ def run(run_turnout, service, monkeypatch, tmp_path):
     return run_turnout
 
 
-def test_there_and_back(run, store, tmp_path):
+def test_a_tree_is_uploaded_and_downloaded(run, store, tmp_path):
     _, real = store
     (tmp_path / "tree" / "sub").mkdir(parents=True)
     (tmp_path / "tree" / "small").write_text("small")
@@ -92,13 +92,13 @@ def test_there_and_back(run, store, tmp_path):
     assert run("ls", "-r", "gs://far").out == "again\n"
 
 
-def test_what_is_not_there_or_not_allowed(run, tmp_path):
+def test_a_missing_object_and_a_store_that_denies_access(run, tmp_path):
     (tmp_path / "a").write_text("a")
-    assert run("cp", "cos://far/none", "x").err == "turnout: there is no cos://far/none\n"
+    assert run("cp", "cos://far/none", "x").err == "turnout: cos://far/none does not exist\n"
     outcome = run("cp", "a", "cos://closed/a")
     assert outcome.code == 1
     assert "cos://closed/a" in outcome.err
-    assert "the store does not permit it" in outcome.err
+    assert "access denied by the store" in outcome.err
     assert "secret" not in outcome.err
 
 

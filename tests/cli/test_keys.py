@@ -15,9 +15,9 @@ def as_root(service: Service, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TURNOUT_KEY", f"{KEY.id}:{KEY.secret}")
 
 
-def test_a_key_opens_its_own_project_until_it_is_revoked(run_turnout, run_tictl, monkeypatch):
+def test_a_key_gives_access_to_its_project_until_it_is_revoked(run_turnout, run_tictl, monkeypatch):
     made = run_turnout("keys", "create", "--project=vision", "--label=Ann, laptop")
-    assert made.out.startswith("A key for project vision; its secret is not shown again:\n")
+    assert made.out.startswith("Created a key for project vision. Save its secret: it is not shown again.\n")
     key = re.search(r"TURNOUT_KEY=(\S+)\n", made.out)
     assert key
     monkeypatch.setenv("TURNOUT_KEY", key[1])
@@ -28,13 +28,13 @@ def test_a_key_opens_its_own_project_until_it_is_revoked(run_turnout, run_tictl,
 
     key_id = key[1].partition(":")[0]
     root, listed = run_turnout("keys", "list", "--no-header").out.splitlines()
-    assert root.split() == [KEY.id, "(every", "one)"]
+    assert root.split() == [KEY.id, "(all)"]
     assert re.match(rf"{key_id} +vision +20\d\d-\S+ \S+ +Ann, laptop$", listed)
-    assert run_turnout("keys", "revoke", key_id).out == f"The key {key_id} is revoked.\n"
+    assert run_turnout("keys", "revoke", key_id).out == f"Revoked the key {key_id}.\n"
     monkeypatch.setenv("TURNOUT_KEY", key[1])
     refused = run_tictl("job", "list")
     assert (refused.code, refused.out) == (1, "")
-    assert "no such key" in refused.err
+    assert "no such key, or a wrong secret" in refused.err
 
 
 def test_only_root_sees_keys(run_turnout, monkeypatch):
@@ -48,7 +48,7 @@ def test_only_root_sees_keys(run_turnout, monkeypatch):
     for words in (["list"], ["create", "--project=other"], ["revoke", key["id"]]):
         outcome = run_turnout("keys", *words)
         assert (outcome.code, outcome.out) == (1, "")
-        assert "only the root key may look at keys" in outcome.err
+        assert "only the root key may list" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_only_root_sees_keys(run_turnout, monkeypatch):
         (["create"], "missing option '--project'"),
     ],
 )
-def test_what_cannot_be(run_turnout, words, complaint):
+def test_invalid_arguments(run_turnout, words, complaint):
     outcome = run_turnout("keys", *words)
     assert (outcome.code, outcome.out) == (1, "")
     assert complaint in outcome.err
@@ -78,7 +78,7 @@ def test_keys_outlive_the_service(run_turnout, run_tictl, monkeypatch):
         assert json.loads(run_tictl("user", "--output=json").out)["key"] == key["id"]
 
 
-def test_a_service_accounts_file(run_turnout, tmp_path):
+def test_a_service_account_file(run_turnout, tmp_path):
     file = tmp_path / "account.json"
     made = run_turnout("keys", "create", "--project=vision", "--google", f"--out={file}")
     assert made.out.endswith(f"export GOOGLE_APPLICATION_CREDENTIALS={file}\n")
@@ -95,9 +95,9 @@ def test_a_service_accounts_file(run_turnout, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--google", "--out=/"], "/ is there already"),
+        (["--google", "--out=/"], "/ already exists"),
         (["--google", "--out=/nonexistent/x"], "/nonexistent is not a directory"),
-        (["--out=x"], "--out goes with --google"),
+        (["--out=x"], "--out works only with --google"),
     ],
 )
 def test_files_that_cannot_be_written(run_turnout, words, complaint):

@@ -1,4 +1,4 @@
-"""What is kept, who may read it, and from where key and endpoint come."""
+"""The stored login, its mode, and where key and endpoint come from."""
 
 import json
 import stat
@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from turnout import config
-from turnout.cli.login import DEFAULT_ENDPOINT, Login, connect, keep, stored
+from turnout.cli.login import DEFAULT_ENDPOINT, Login, connect, save, stored
 
 ME = {"key": "me", "project": "default", "root": True}
 CLUSTERS = {
@@ -28,7 +28,7 @@ def login_file():
     return config.config_home() / "login.json"
 
 
-def test_login_checks_the_key_and_keeps_it_for_its_owner_only(service, run_tictl):
+def test_login_checks_the_key_and_stores_it_with_mode_0600(service, run_tictl):
     outcome = run_tictl("login", "--si", "me", "--sk=secret", "--region=ap-shanghai", "--cluster=cls-002")
     assert outcome == (0, "user logged in with secret id `me`\n", "")
     assert ("whoami", {}) in service.calls
@@ -43,7 +43,7 @@ def test_login_checks_the_key_and_keeps_it_for_its_owner_only(service, run_tictl
     assert [path.name for path in login_file().parent.iterdir()] == ["login.json"]
 
 
-def test_a_wrong_key_is_not_kept(service, run_tictl):
+def test_a_wrong_key_is_not_stored(service, run_tictl):
     service.answers["whoami"] = {"error": {"code": "Unauthenticated", "message": "the token does not fit"}}
     outcome = run_tictl("login", "--si=me", "--sk=wrong")
     assert (outcome.code, outcome.out) == (1, "")
@@ -51,13 +51,13 @@ def test_a_wrong_key_is_not_kept(service, run_tictl):
     assert not login_file().exists()
 
 
-def test_an_unknown_cluster_is_not_kept(service, run_tictl):
+def test_an_unknown_cluster_is_not_stored(service, run_tictl):
     outcome = run_tictl("login", "--si=me", "--sk=secret", "--cluster=cls-02")
     assert outcome == (1, "", "tictl: there is no cluster 'cls-02'; did you mean cls-002?\n")
     assert not login_file().exists()
 
 
-def test_a_service_that_is_not_there_is_told(run_tictl):
+def test_login_without_a_service_is_an_error(run_tictl):
     outcome = run_tictl("login", "--si=me", "--sk=secret", "--endpoint=http://127.0.0.1:1")
     assert outcome.code == 1
     assert outcome.err.startswith("tictl: cannot reach http://127.0.0.1:1 (connection refused)")
@@ -80,7 +80,7 @@ def test_login_takes_the_key_from_the_variable(service, run_tictl, monkeypatch):
 
 
 def test_info_shows_everything_but_the_secret(service, run_tictl):
-    assert run_tictl("login", "--info").err.startswith("tictl: nobody is logged in: run `tictl login ")
+    assert run_tictl("login", "--info").err.startswith("tictl: there is no login: run `tictl login ")
     run_tictl("login", "--si=me", "--sk=secret")
     assert run_tictl("login", "--info").out == (
         f"user logged in with secret id `me`\nThe endpoint is `{service.endpoint}`\n"
@@ -89,11 +89,11 @@ def test_info_shows_everything_but_the_secret(service, run_tictl):
     assert "secret" not in run_tictl("login", "--info", "--output=json").out.replace("secret_id", "")
 
 
-def test_logout_forgets(service, run_tictl):
+def test_logout_removes_the_login(service, run_tictl):
     run_tictl("login", "--si=me", "--sk=secret")
     assert run_tictl("logout").out == "user logged out\n"
     assert not login_file().exists()
-    assert run_tictl("logout") == (0, "nobody was logged in\n", "")
+    assert run_tictl("logout") == (0, "there was no login\n", "")
 
 
 def test_user(service, run_tictl):
@@ -112,9 +112,9 @@ def test_clusters(service, run_tictl):
     assert run_tictl("cluster", "list", "--default").out == "The default cluster is `ap-shanghai` `cls-002`\n"
 
 
-def test_switch_asks_only_a_person(service, run_tictl):
+def test_switch_asks_only_on_a_terminal(service, run_tictl):
     outcome = run_tictl("cluster", "switch")
-    assert outcome == (1, "", "tictl: name the cluster with -c <cluster>; `tictl cluster list` shows them\n")
+    assert outcome == (1, "", "tictl: name a cluster with -c <cluster>; `tictl cluster list` shows them\n")
 
 
 def test_where_endpoint_and_key_come_from(monkeypatch, tmp_path):
@@ -123,7 +123,14 @@ def test_where_endpoint_and_key_come_from(monkeypatch, tmp_path):
     assert connect().endpoint == DEFAULT_ENDPOINT
     assert connect().key == ("root", "root-secret")
     assert connect("http://elsewhere:8470").key.id == "nobody", "the root key is for this machine's service"
-    keep(Login("http://127.0.0.1:2", "me", "secret"))
+    assert connect("http://127.0.0.1:9").key.id == "nobody", "another service on this machine"
+    (tmp_path / "data" / "endpoint").write_text("http://127.0.0.1:9")
+    assert connect("http://localhost:9").key.id == "root"
+    assert connect("http://127.0.0.2:9").key.id == "nobody"
+    assert connect().key.id == "nobody", "the service of the data directory was started on another port"
+    (tmp_path / "data" / "endpoint").write_text("http://0.0.0.0:9")
+    assert connect("http://127.0.0.2:9").key.id == "root"
+    save(Login("http://127.0.0.1:2", "me", "secret"))
     assert (connect().endpoint, connect().key) == ("http://127.0.0.1:2", ("me", "secret"))
     monkeypatch.setenv("TURNOUT_ENDPOINT", "http://127.0.0.1:3")
     monkeypatch.setenv("TURNOUT_KEY", "you:yours")

@@ -1,4 +1,4 @@
-"""`turnout logs`: what jobs of every API printed."""
+"""`turnout logs` for jobs of every API."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_a_job_of_vertex_by_name_and_number(cloud, run_turnout, run_tictl):
     assert {(line["stream"], line["text"]) for line in lines} == {("stdout", "hello"), ("stderr", "trouble")}
     stranger = run_tictl("logs", "of-vertex")
     assert (stranger.code, stranger.out) == (1, "")
-    assert "tictl sees TI-A's jobs only (`tictl job list`), `turnout logs` and" in stranger.err
+    assert "tictl shows only TI-A jobs (`tictl job list`); `turnout logs` and" in stranger.err
 
 
 def test_a_job_of_modelarts(service, run_turnout):
@@ -55,7 +55,7 @@ def test_a_job_of_modelarts(service, run_turnout):
 
 @pytest.fixture
 def gate() -> Iterator[Path]:
-    """A directory that jobs see; what waits in `GATED` ends when `open` is in it."""
+    """A directory that jobs see. Jobs with `GATED` end when the file `open` is in it."""
     with reachable_directory() as shared:
         yield shared
 
@@ -112,7 +112,9 @@ def test_a_search_points_to_its_trials(cloud, service, run_turnout):
     assert service.wait("search")["state"] == "succeeded"
     told = run_turnout("logs", "search")
     assert (told.code, told.out) == (1, "")
-    assert "search is a search, its trials do the printing: try `turnout logs search --trial 1`" in told.err
+    assert (
+        "search is a search, and only its trials have logs: try `turnout logs search --trial 1`" in told.err
+    )
     assert run_turnout("logs", "search", "--trial=1").out == "--x=only\nTURNOUT_METRIC m=1\n"
     assert "search has no trial 7; there are 1 to 1" in run_turnout("logs", "search", "--trial=7").err
 
@@ -122,7 +124,7 @@ def test_no_such_job(service, run_turnout):
         for words in (["logs"], ["logs", "-f"], ["explain"]):
             outcome = run_turnout(*words, reference)
             assert (outcome.code, outcome.out) == (1, "")
-            assert outcome.err.startswith(f"turnout: no job {reference}: name one by its name")
+            assert outcome.err.startswith(f"turnout: no job {reference}: use its name")
     plain = run_turnout("logs", "nope", "--trial=1")
     assert "no job nope" in plain.err
     quoted = urllib.parse.quote("a/b", safe="")

@@ -22,12 +22,12 @@ def test_cut_to_the_terminal():
     assert all(len(line) <= 40 for line in lines)
 
 
-def test_a_first_column_that_leaves_no_room_is_cut_so_that_the_state_stays():
+def test_a_wide_first_column_is_cut_so_that_the_state_stays():
     lines = table.lines(HEADER, [["x" * 40, "Failed", "[MASTER/Failed : Failed/1]"]], width=40)
     assert lines[1] == f"{'x' * 21}…  Failed  [MASTER…"
 
 
-def test_what_fits():
+def test_whether_a_table_fits():
     assert table.fits(HEADER, ROWS, False, 56)
     assert not table.fits(HEADER, ROWS, False, 55)
     assert table.fits(HEADER, ROWS, False, 34, whole=False)
@@ -35,7 +35,7 @@ def test_what_fits():
     assert table.fits(HEADER, ROWS, False, None)
 
 
-def test_the_last_column_goes_on_below_instead_of_being_cut():
+def test_the_last_column_wraps_instead_of_being_cut():
     rows = [["address", "ok", "a sentence that is longer than its place"]]
     assert table.wrapped(["WHAT", "STATUS", "FOUND"], rows, 45) == [
         "WHAT       STATUS    FOUND",

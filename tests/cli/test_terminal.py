@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: tables that fit, colours, questions, a live line."""
+"""Output on a terminal: tables that fit, colours, questions, a live line."""
 
 import os
 import pty
@@ -25,14 +25,14 @@ CLUSTERS = [
 
 
 class Terminal:
-    """Runs a command line on a terminal of a certain width and types for the user."""
+    """Runs a command on a terminal of a certain width and types answers."""
 
     def __init__(self, columns: int, program: str = "tictl") -> None:
         self._columns = columns
         self._program = program
 
     def run(self, *words: str, answers: dict[str, str] | None = None, **variables: str) -> tuple[int, str]:
-        """(exit code, all that was seen). `answers`: question -> what is typed when it appears."""
+        """(exit code, output). `answers`: question -> what is typed when it appears."""
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, self._columns))
         environment = {
@@ -111,7 +111,7 @@ def test_a_table_fits_the_terminal_and_states_have_colours(recorder, terminal):
         ),
     ],
 )
-def test_the_state_stays_however_narrow_the_terminal_is(recorder, columns, lines):
+def test_a_narrow_terminal_still_shows_the_state(recorder, columns, lines):
     recorder.answers["ListJobs"] = {
         "Jobs": [JOB | {"State": "Failed", "Message": "[MASTER/Failed : Failed/1]"}]
     }
@@ -119,7 +119,7 @@ def test_the_state_stays_however_narrow_the_terminal_is(recorder, columns, lines
     assert plain(seen).splitlines() == lines
 
 
-def test_explain_wraps_what_is_long_and_says_the_zone(recorder):
+def test_explain_wraps_long_messages_and_shows_the_time_zone(recorder):
     recorder.answers["jobs/j/explain"] = {
         "name": "j", "id": "7", "cluster": "ap-beijing", "state": "failed", "replicas": [],
         "why": ["It failed: " + "very " * 20 + "badly."],
@@ -138,26 +138,28 @@ def test_explain_wraps_what_is_long_and_says_the_zone(recorder):
 def test_explain_shows_the_last_trials_of_a_search(recorder):
     def trial(number: int, **more: object) -> dict[str, object]:
         usual = {"state": "succeeded", "value": number / 7, "started": 0, "ended": 10**9, "message": ""}
-        return {"number": number, "id": f"{number:08x}", "parameters": {"lr": 0.1}} | usual | more
+        parameters = {"lr": 0.123456789, "layers": 3, "kind": "adam"}
+        return {"number": number, "id": f"{number:08x}", "parameters": parameters} | usual | more
 
+    point = ["lr=0.1235,", "layers=3,", "kind=adam"]
     failed = trial(12, state="infeasible", value=None, message="worker-0 exited with code 2")
     recorder.answers["jobs/j/explain"] = {
         "name": "j", "id": "7", "cluster": "ap-beijing", "state": "running", "replicas": [], "events": [],
-        "why": ["It is running: 1 of its trials at the moment."], "workspaces": [],
+        "why": ["It is running 1 of its trials now."], "workspaces": [],
         "trials": [*map(trial, range(1, 12)), failed, trial(13, state="requested", started=None, value=None)],
     }  # fmt: skip
-    code, seen = Terminal(100, "main").run("explain", "j")
+    code, seen = Terminal(120, "main").run("explain", "j")
     assert code == 0, seen
     assert [line.split() for line in plain(seen).splitlines()[3:]] == [
-        ["TRIAL", "ID", "STATE", "TIME", "VALUE", "MESSAGE"],
-        ["…", "3", "before", "(--output", "json)"],
-        *([str(n), f"{n:08x}", "succeeded", "1.0", "s", f"{n / 7:g}", "lr=0.1"] for n in range(4, 12)),
-        ["12", "0000000c", "infeasible", "1.0", "s", "worker-0", "exited", "with", "code", "2"],
-        ["13", "0000000d", "requested", "lr=0.1"],
+        ["TRIAL", "ID", "STATE", "TIME", "VALUE", "PARAMETERS", "MESSAGE"],
+        ["…", "3", "earlier", "trials:", "see", "--output", "json"],
+        *([str(n), f"{n:08x}", "succeeded", "1.0", "s", f"{n / 7:.4g}", *point] for n in range(4, 12)),
+        ["12", "0000000c", "infeasible", "1.0", "s", *point, "worker-0", "exited", "with", "code", "2"],
+        ["13", "0000000d", "requested", *point],
     ]
 
 
-def test_keys_and_listings_wrap_what_is_long_and_say_the_zone(recorder):
+def test_keys_and_ls_wrap_long_names_and_show_the_time_zone(recorder):
     made, label = 1_500_000_000 * 10**9, "Ann, whose laptop has a long name"
     key = {"id": "AKID" + "x" * 20, "project": "vision", "root": False, "created": made, "label": label}
     recorder.answers["keys"] = {"keys": [key]}
@@ -178,17 +180,17 @@ def test_keys_and_listings_wrap_what_is_long_and_say_the_zone(recorder):
     [
         ("nofile", "nofile: No such file or directory"),
         (".", ". is a directory: copy it with -r"),
-        ("gs://data/nothing", "there is no gs://data/nothing"),
+        ("gs://data/nothing", "gs://data/nothing does not exist"),
     ],
 )
-def test_nothing_is_above_the_reason_why_nothing_is_copied(recorder, source, complaint):
+def test_no_progress_bar_appears_above_an_early_error(recorder, source, complaint):
     recorder.answers |= {"whoami": {}, "objects": {"objects": [], "prefixes": [], "next": ""}}
     recorder.answers["object/info"] = {"error": {"code": "NotFound", "message": "there is none"}}
     code, seen = Terminal(80, "main").run("cp", source, "gs://data/")
     assert (code, seen) == (1, f"turnout: {complaint}\n")
 
 
-def test_a_bar_that_was_there_goes_before_an_error_is_told(recorder, tmp_path):
+def test_the_progress_bar_disappears_before_an_error(recorder, tmp_path):
     recorder.answers |= {"whoami": {}, "objects": {"objects": [], "prefixes": [], "next": ""}}
     (tmp_path / "a").write_bytes(b"")
     _, seen = Terminal(80, "main").run("cp", str(tmp_path / "a"), str(tmp_path / "none"), "gs://data/")
@@ -196,14 +198,14 @@ def test_a_bar_that_was_there_goes_before_an_error_is_told(recorder, tmp_path):
     assert seen.endswith(f"{up_and_erased}turnout: {tmp_path}/none: No such file or directory\n")
 
 
-def test_a_job_that_printed_nothing_is_told_to_a_person_only(recorder, terminal, run_tictl):
+def test_a_note_about_an_empty_log_appears_on_a_terminal_only(recorder, terminal, run_tictl):
     recorder.answers["DescribeJob"] = {"Job": JOB | {"Id": "u", "State": "Succeeded"}}
     recorder.answers["QueryLogs"] = {"Logs": [], "Context": "", "Listover": True}
     assert terminal.run("logs", "gpu-job") == (0, "tictl: gpu-job printed nothing\n")
     assert run_tictl("logs", "gpu-job") == (0, "", "")
 
 
-def test_switching_the_cluster_shows_them_and_asks(recorder, terminal):
+def test_switch_lists_the_clusters_and_asks(recorder, terminal):
     recorder.answers["clusters"] = {"clusters": CLUSTERS}
     question = "Please input the cluster ID you want to switch to: "
     code, seen = terminal.run("cluster", "switch", answers={question: "cls-002"})
@@ -222,7 +224,7 @@ def test_login_asks_for_the_key_and_does_not_show_the_secret(recorder, terminal,
     assert (stored().secret_id, stored().secret_key) == ("me", "my-secret")
 
 
-def test_login_asks_although_the_root_key_can_be_read(recorder, terminal, monkeypatch, tmp_path):
+def test_login_asks_even_if_the_root_key_is_readable(recorder, terminal, monkeypatch, tmp_path):
     monkeypatch.delenv("TURNOUT_KEY")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "root-key").write_text("root:root-secret\n")
@@ -235,7 +237,7 @@ def test_login_asks_although_the_root_key_can_be_read(recorder, terminal, monkey
     assert (stored().secret_id, stored().secret_key) == ("me", "my-secret")
 
 
-def test_a_job_that_is_waited_for_has_a_live_line(recorder, terminal):
+def test_wait_shows_a_live_line(recorder, terminal):
     replica = {"name": "master-0", "state": "running"}
     times = {"created": 10**9, "started": 10**9, "ended": 3 * 10**9}
     views = {

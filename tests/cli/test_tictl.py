@@ -1,4 +1,4 @@
-"""What tictl sends for what is typed, and what it prints."""
+"""What tictl sends and prints."""
 
 import json
 import shlex
@@ -31,7 +31,7 @@ def typed(line):
     return shlex.split(line.replace("\\\n", ""))[1:]
 
 
-def test_the_documentations_example_word_for_word(service, run_tictl):
+def test_the_example_of_the_documentation_unchanged(service, run_tictl):
     assert run_tictl(*typed(SEED)).code == 0
     assert service.calls == [
         (
@@ -52,7 +52,7 @@ def test_the_documentations_example_word_for_word(service, run_tictl):
     assert service.headers[0]["X-TC-Region"] == "ap-guangzhou"
 
 
-def test_create_prints_the_job_as_it_was_answered(service, run_tictl):
+def test_create_prints_the_job_of_the_response(service, run_tictl):
     outcome = run_tictl("job", "create", "cpu-job", "--command=python", "--args=train.py")
     assert outcome.out == (
         "create job success.\n"
@@ -117,7 +117,7 @@ def test_list_is_in_the_order_of_names_and_over_all_pages(recorder, run_tictl):
     assert json.loads(run_tictl("job", "list", "--output=json").out)[0] == jobs[-1]
 
 
-def test_describe_shows_those_that_exist_and_complains_about_the_others(recorder, run_tictl):
+def test_describe_shows_existing_jobs_and_an_error_for_the_others(recorder, run_tictl):
     def describe(fields):
         if fields["Name"] == "gone":
             return {"Error": {"Code": "ResourceNotFound", "Message": "no job gone"}}
@@ -126,8 +126,9 @@ def test_describe_shows_those_that_exist_and_complains_about_the_others(recorder
         }
 
     recorder.answers["DescribeJob"] = describe
+    recorder.answers["jobs/gone"] = {"error": {"code": "NotFound", "message": "no job gone"}}
     outcome = run_tictl("job", "describe", "a", "gone", "b", "--no-header")
-    complaint = "tictl: no job gone (ResourceNotFound); tictl sees TI-A's jobs only (`tictl job list`), "
+    complaint = "tictl: no job gone (ResourceNotFound); tictl shows only TI-A jobs (`tictl job list`); "
     assert outcome == (
         1,
         "a    now    later    Succeeded\nb    now    later    Succeeded\n",
@@ -160,7 +161,7 @@ def log_service(recorder, count):
     recorder.answers["QueryLogs"] = page
 
 
-def test_logs_as_in_the_documentations_sample(recorder, run_tictl):
+def test_logs_as_in_the_sample_of_the_documentation(recorder, run_tictl):
     log_service(recorder, 1)
     assert run_tictl("logs", "cpu-job").out == "[2018-05-03T12:10:08.25569919Z   pod] line 0\n"
     assert run_tictl("logs", "cpu-job", "--time-prefix").out.startswith("[2018")
@@ -193,11 +194,11 @@ def test_logs_go_through_all_pages_up_to_the_limit(recorder, run_tictl):
         (["-l", "10001"], "--limit is at most 10000; `tictl logs --follow` shows all lines of a job"),
         (
             ["-f", "-e", "2018-05-03 20:10:00"],
-            "--follow shows all lines: leave out --start-time and --end-time",
+            "--follow shows all lines: omit --start-time and --end-time",
         ),
     ],
 )
-def test_logs_that_cannot_be(run_tictl, words, complaint):
+def test_invalid_arguments_of_logs(run_tictl, words, complaint):
     outcome = run_tictl("logs", "cpu-job", *words)
     assert (outcome.code, outcome.out) == (1, "")
     assert complaint in outcome.err
@@ -214,11 +215,11 @@ def test_logs_that_cannot_be(run_tictl, words, complaint):
         (["job", "create", "j", "-w", "two"], "tictl: -w, --wcount: 'two' is not a whole number; see"),
         (["logs", "j", "--limit=0"], "tictl: -l, --limit: 0 is less than 1; see"),
         (["job", "list", "--clutser=x"], "no such option: --clutser"),
-        (["model", "create", "m", "--model=x"], "serving models is not built yet"),
-        (["install", "-c", "cls-1"], "there is no agent to install"),
+        (["model", "create", "m", "--model=x"], "Turnout does not serve models yet"),
+        (["install", "-c", "cls-1"], "Turnout runs jobs itself, without an agent"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(run_tictl, words, complaint):
+def test_errors_are_one_line(run_tictl, words, complaint):
     outcome = run_tictl(*words)
     assert (outcome.code, outcome.out) == (1, "")
     assert complaint in outcome.err
@@ -236,11 +237,11 @@ def test_what_is_wrong_is_told_in_one_line(run_tictl, words, complaint):
         (["--command=echo ${HOME}"], "${HOME}"),
     ],
 )
-def test_words_that_only_a_shell_understands_are_pointed_out(service, run_tictl, flags, word):
+def test_a_warning_about_shell_syntax(service, run_tictl, flags, word):
     outcome = run_tictl("job", "create", "j", *flags)
     assert outcome.code == 0
     assert outcome.err == (
-        f"tictl: no shell is involved: the program gets {word} as it is; if you want one, use sh -c '…'\n"
+        f"tictl: no shell runs this command: the program gets {word} as a plain word; for a shell, use sh -c '…'\n"
     )
 
 
@@ -253,7 +254,7 @@ def test_words_that_only_a_shell_understands_are_pointed_out(service, run_tictl,
         [r"--command=echo \$HOME"],
     ],
 )
-def test_quoted_words_are_nobodys_business(service, run_tictl, flags):
+def test_no_warning_about_quoted_shell_syntax(service, run_tictl, flags):
     assert run_tictl("job", "create", "j", *flags).err == ""
 
 
@@ -268,7 +269,7 @@ def test_quoted_words_are_nobodys_business(service, run_tictl, flags):
         ),
     ],
 )
-def test_logs_of_a_time_when_there_was_no_job(recorder, run_tictl, words, complaint):
+def test_logs_of_a_time_outside_the_job(recorder, run_tictl, words, complaint):
     log_service(recorder, 1)
     outcome = run_tictl("logs", "cpu-job", *words)
     assert (outcome.code, outcome.out) == (1, "")
@@ -289,12 +290,12 @@ def test_logs_of_a_time_when_there_was_no_job(recorder, run_tictl, words, compla
             {"created": 0, "started": None, "ended": 29 * 10**9},
             "staging failed",
             "mount failed.\n  dmesg may tell.\n",
-            "j: failed without having run, after 29.0 s of waiting\n",
+            "j: failed before it started, after 29.0 s of waiting\n",
             "j: staging failed: mount failed. dmesg may tell; see `tictl logs j` and `turnout explain j`\n",
         ),
     ],
 )
-def test_how_a_job_that_was_waited_for_ended(service, run_tictl, times, reason, message, out, err):
+def test_wait_reports_how_the_job_ended(service, run_tictl, times, reason, message, out, err):
     service.answers["DescribeJob"] = {
         "Job": {"Name": "j", "Cluster": "ap-beijing", "Id": "u", "State": "Failed"}
     }
@@ -305,7 +306,7 @@ def test_how_a_job_that_was_waited_for_ended(service, run_tictl, times, reason, 
     assert outcome.err == err
 
 
-def test_help_is_also_a_word(run_tictl):
+def test_help_as_a_command(run_tictl):
     assert run_tictl("help") == run_tictl("--help")
     assert run_tictl("help", "job", "create") == run_tictl("job", "create", "--help")
     assert run_tictl("job", "help") == run_tictl("job", "--help")

@@ -1,13 +1,14 @@
-"""`turnout` where no service is needed: settings that cannot be, and what the doctor sees."""
+"""`turnout` commands that need no service: wrong settings, and the doctor."""
 
 import json
 import os
 import re
 import socket
+import sys
 
 import pytest
 
-from tests.running import reachable_directory
+from tests.running import KEY, reachable_directory
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,13 @@ def test_a_misspelt_setting(run_turnout, tmp_path):
 def test_a_data_directory_that_the_jobs_user_cannot_reach(run_turnout, tmp_path):
     outcome = run_turnout("serve", "--port=0", f"--data={tmp_path}/data")
     assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.startswith("turnout: jobs run as turnout-job, who cannot get through")
-    assert f" to {tmp_path}/data: choose another" in outcome.err
+    assert outcome.err.startswith("turnout: jobs run as other users, who cannot enter")
+    assert f" to reach {tmp_path}/data: choose another" in outcome.err
     assert outcome.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_start_that_is_refused_leaves_nothing_behind(run_turnout):
+def test_a_failed_start_leaves_nothing_behind(run_turnout):
     with reachable_directory() as place, socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         outcome = run_turnout("serve", f"--port={port}", f"--data={place}/data")
@@ -75,14 +76,14 @@ def test_version(run_turnout):
     assert json.loads(run_turnout("version", "--output=json").out)["turnout"].startswith("0.")
 
 
-def test_the_doctor_looks_at_everything(run_turnout, monkeypatch):
+def test_the_doctor_runs_every_check(run_turnout, monkeypatch):
     monkeypatch.setenv("TURNOUT_PORT", "0")
     monkeypatch.setenv("TURNOUT_GPUS", "3")
     outcome = run_turnout("doctor", "--output=json")
     findings = json.loads(outcome.out)
     assert findings["GPUs"] == {
         "status": "ok",
-        "found": "3 simulated, by the settings",
+        "found": "3 simulated, as set by [engines.local] gpus",
         "advice": "",
         "needed": False,
     }
@@ -90,7 +91,7 @@ def test_the_doctor_looks_at_everything(run_turnout, monkeypatch):
     assert {
         "versions",
         "data directory",
-        "job user",
+        "job users",
         "interpreter",
         "bubblewrap",
         "cgroups",
@@ -112,7 +113,7 @@ def test_the_doctor_tries_the_interpreter_of_every_runtime(run_turnout, tmp_path
     assert findings["runtime host"]["found"].endswith("(/usr/bin/python3)")
 
 
-def test_the_doctor_knows_a_turnout_from_others_on_its_port(run_turnout, service, recorder, monkeypatch):
+def test_the_doctor_recognizes_a_turnout_service_on_the_port(run_turnout, service, recorder, monkeypatch):
     recorder.answers["/healthz"] = b"ok\n"
     for port, status in ((service.port, "ok"), (int(recorder.endpoint.rpartition(":")[2]), "warn")):
         monkeypatch.setenv("TURNOUT_PORT", str(port))
@@ -120,11 +121,28 @@ def test_the_doctor_knows_a_turnout_from_others_on_its_port(run_turnout, service
         assert found["status"] == status, found
 
 
-def test_a_data_directory_that_cannot_be(run_turnout, tmp_path):
+def test_the_doctor_asks_the_service_that_the_commands_talk_to(run_turnout, service, monkeypatch):
+    def found() -> dict[str, str]:
+        return json.loads(run_turnout("doctor", "--output=json").out)["endpoint"]
+
+    monkeypatch.setenv("TURNOUT_ENDPOINT", service.endpoint)
+    assert "needs a key" in found()["advice"]
+    monkeypatch.setenv("TURNOUT_KEY", f"{KEY.id}:{KEY.secret}")
+    assert found()["found"] == (
+        f"{service.endpoint} (TURNOUT_ENDPOINT) answers; key {KEY.id} of project default, root"
+    )
+    monkeypatch.setenv("TURNOUT_KEY", "no colon")
+    assert (found()["status"], found()["advice"]) == ("warn", "TURNOUT_KEY must be <id>:<secret>")
+    monkeypatch.setenv("TURNOUT_KEY", "a:b")
+    monkeypatch.setenv("TURNOUT_ENDPOINT", "http://127.0.0.1:1")
+    assert found()["advice"].startswith("cannot reach http://127.0.0.1:1 (connection refused)")
+
+
+def test_a_data_directory_that_is_not_writable(run_turnout, tmp_path):
     (tmp_path / "file").write_text("")
     outcome = run_turnout("doctor", f"--data={tmp_path}/file/data")
     assert outcome.code == 1
-    assert "name another one with --data or [server] data" in outcome.out
+    assert "choose another one with --data or [server] data" in outcome.out
 
 
 def test_the_doctors_table(run_turnout):
@@ -141,7 +159,7 @@ def test_examples_fit_a_terminal_of_eighty_columns(run_turnout, run_tictl, monke
 
 
 def _commands(run, *above):
-    """All that there are, those of groups too."""
+    """All commands, including those of groups."""
     listed = run(*above, "--help").out.partition("COMMANDS:\n")[2].partition("\n\n")[0]
     for line in listed.splitlines():
         if re.match(r" {3}\S", line):
@@ -150,19 +168,47 @@ def _commands(run, *above):
             yield from _commands(run, *words)
 
 
-def test_serve_says_where_everything_is_kept(run_turnout):
+def test_the_help_of_serve_names_the_data_directory(run_turnout):
     assert "/var/lib/turnout as root" in run_turnout("serve", "--help").out
 
 
 def test_login_names_its_own_program(run_turnout):
-    assert run_turnout("login", "--info").err.startswith("turnout: nobody is logged in: run `turnout login ")
+    assert run_turnout("login", "--info").err.startswith("turnout: there is no login: run `turnout login ")
 
 
 @pytest.mark.parametrize(
     "words", [[], ["serve", "--help"], ["explain", "-h"], ["logs", "-h"], ["doctor", "-h"]]
 )
-def test_help_teaches(run_turnout, words):
+def test_help_has_descriptions_and_examples(run_turnout, words):
     outcome = run_turnout(*words)
     assert outcome.code == 0
     assert outcome.out.startswith("USAGE:\n   turnout")
     assert "EXAMPLES:" in outcome.out or not words
+
+
+def test_postgresql_without_its_library(run_turnout, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "turnout.store.postgres", raising=False)
+    file = tmp_path / "turnout.toml"
+    file.write_text('[store]\nurl = "postgresql://u:p@127.0.0.1:1/x"\n')
+    with reachable_directory() as place:
+        outcome = run_turnout("serve", "--port=0", f"--data={place}/data", "--config", str(file))
+        assert list(place.iterdir()) == []
+    assert outcome.code == 1
+    assert outcome.err.startswith("turnout: [store] url names PostgreSQL, but psycopg cannot be imported")
+    assert "run pip install 'turnout[postgres]'" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_grpc_without_its_libraries(run_turnout, tmp_path, monkeypatch):
+    monkeypatch.setattr("turnout.gateways.grpc.process._NEEDED", ("grpc", "no_such_module"))
+    file = tmp_path / "turnout.toml"
+    file.write_text("[grpc]\nport = 8999\n")
+    with reachable_directory() as place:
+        outcome = run_turnout("serve", "--port=0", f"--data={place}/data", "--config", str(file))
+    assert outcome.code == 1
+    assert outcome.err.startswith(
+        "turnout: [grpc] port needs Python packages that are not installed (no_such"
+    )
+    assert "run pip install 'turnout[grpc]'" in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -3,21 +3,22 @@
 import copy
 from collections.abc import Iterable
 
-from turnout.control.live import SECOND
-from turnout.control.machine import Machine
+from turnout.control.live_job import SECOND
+from turnout.control.state_machine import StateMachine
 from turnout.control.turn import (
     Amend,
     Create,
     Delete,
+    EngineReport,
     Input,
     Instruction,
     StartGang,
     Stop,
     StopGang,
     Tick,
-    Told,
     Turn,
 )
+from turnout.engines import Traits
 from turnout.errors import TurnoutError
 from turnout.job import (
     Attempt,
@@ -38,18 +39,19 @@ from turnout.job import (
     Synced,
     WhenLeadSucceeds,
 )
-from turnout.job.resources import GIB
-from turnout.store import LiveJob
+from turnout.job.resources import CORE, GIB, millicores
+from turnout.store import LiveRecord
 
 PROGRAM = Program(("true",))
 MASTER = ReplicaName("master", 0)
+LOCAL = Traits("local")
 
 
 def gang(
     *, cpu: float = 1, memory: int = GIB, gpus: int = 0, workers: int = 0, ps: int = 0, **policy: object
 ) -> Spec:
     """A master, with workers and parameter servers as asked for, all of the same size."""
-    needs = Resources(cpu, memory, gpus)
+    needs = Resources.of(cpu, memory, gpus)
     roles = [Role("master", PROGRAM, resources=needs, leads=True)]
     if workers:
         roles.append(Role("worker", PROGRAM, workers, needs))
@@ -67,35 +69,42 @@ def ready(cpu: float = 4, gpus: int = 0) -> "Room":
 def reloaded(room: "Room", *held: Attempt) -> "Room":
     """What the next service makes of it: all that it knows has gone through the store."""
     stored = [
-        LiveJob(copy.copy(x.job), x.spec, [copy.copy(one) for one in x.replicas.values()], tuple(x.past))
+        LiveRecord(copy.copy(x.job), x.spec, [copy.copy(one) for one in x.replicas.values()], tuple(x.past))
         for x in room.machine.jobs.values()
     ]
     node = room.nodes[0]
-    after = Room(node.cpu, node.memory, node.gpus, stored)
-    after.now, after.ids = room.now, room.ids
+    after = Room(node.millicores / CORE, node.memory, node.gpus, stored, room.now)
+    after.ids = room.ids
     after.sync(*held)
     return after
 
 
 class Room:
     def __init__(
-        self, cpu: float = 4, memory: int = 16 * GIB, gpus: int = 0, stored: Iterable[LiveJob] = ()
+        self,
+        cpu: float = 4,
+        memory: int = 16 * GIB,
+        gpus: int = 0,
+        stored: Iterable[LiveRecord] = (),
+        now: int = 1_000 * SECOND,
+        traits: Traits = LOCAL,
     ) -> None:
-        self.machine = Machine(["local"], {"here": "local"})
-        self.machine.load(stored)
-        self.now = 1_000 * SECOND
+        self.machine = StateMachine({"local": traits}, lambda cluster: {"here": "local"}.get(cluster, ""))
+        self.now, self.steady = now, 1_000 * SECOND
+        self.machine.load(stored, self.now, self.steady)
         self.ids = 0
         self.project = "p"
         self.turns: list[Turn] = []
-        self.nodes = (Node("this", cpu, memory, gpus),)
-        self.step(Told("local", Capacity(self.nodes)))
+        self.nodes = (Node("this", millicores(cpu), memory, gpus),)
+        self.step(EngineReport("local", Capacity(self.nodes)))
 
     def sync(self, *held: Attempt) -> Turn:
-        return self.step(Told("local", Synced(frozenset(held))))
+        return self.step(EngineReport("local", Synced(frozenset(held))))
 
     def step(self, *inputs: Input, seconds: float = 1) -> Turn:
         self.now += int(seconds * SECOND)
-        turn = self.machine.step(inputs, self.now)
+        self.steady += int(seconds * SECOND)
+        turn = self.machine.step(inputs, self.now, self.steady)
         self.turns.append(turn)
         return turn
 
@@ -119,12 +128,12 @@ class Room:
         started = [
             Started(job.current, name, self.now, 100, "127.0.0.9", self.restarts(job, name)) for name in names
         ]
-        return self.step(*(Told("local", report) for report in started))
+        return self.step(*(EngineReport("local", report) for report in started))
 
     def end(self, job: Job, name: ReplicaName = MASTER, code: int | None = 0, **more: object) -> Turn:
         cause = more.pop("cause", Cause.EXIT)
         more.setdefault("restarts", self.restarts(job, name))
-        return self.step(Told("local", Ended(job.current, name, self.now, cause, code, **more)))  # type: ignore[arg-type]
+        return self.step(EngineReport("local", Ended(job.current, name, self.now, cause, code, **more)))  # type: ignore[arg-type]
 
     def restarts(self, job: Job, name: ReplicaName) -> int:
         live = self.machine.jobs.get(job.id)
@@ -142,8 +151,12 @@ class Room:
         return self.step(Amend(job.id, "alice", stored, **changes))  # type: ignore[arg-type]
 
     def resize(self, cpu: float) -> Turn:
-        self.nodes = (self.nodes[0]._replace(cpu=cpu),)
-        return self.step(Told("local", Capacity(self.nodes)))
+        self.nodes = (self.nodes[0]._replace(millicores=millicores(cpu)),)
+        return self.step(EngineReport("local", Capacity(self.nodes)))
+
+    def resize_to(self, *nodes: Node) -> Turn:
+        self.nodes = nodes
+        return self.step(EngineReport("local", Capacity(nodes)))
 
     def tick(self, seconds: float) -> Turn:
         return self.step(Tick(), seconds=seconds)

@@ -1,6 +1,6 @@
 """What can be changed of a job that is there already."""
 
-from tests.control.machine_room import Room, events, gang, ready, started
+from tests.control.stepping import Room, events, gang, ready, started
 from turnout.control.turn import Amend, Delete
 from turnout.errors import NotFound, WrongState
 from turnout.job import EventKind, Job, State

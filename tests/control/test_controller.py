@@ -1,18 +1,19 @@
 """The loop around the machine, on a real store, with an engine that does what the test says."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from tests.control.machine_room import MASTER, gang
-from turnout.control import Control, commands
-from turnout.control.board import Board
-from turnout.control.turn import Create
-from turnout.engines import Refused, Unreachable
-from turnout.errors import AlreadyExists, TimedOut
+from tests.control.stepping import MASTER, gang
+from turnout.control import Controller, commands, controller
+from turnout.control.live_jobs import LiveJobs
+from turnout.control.turn import Create, Instruction
+from turnout.engines import EngineRegistry, Refused, Traits, Unreachable
+from turnout.errors import AlreadyExists, NotStored
 from turnout.job import (
     Attempt,
     Capacity,
@@ -34,20 +35,27 @@ from turnout.job import (
     State,
     Synced,
 )
-from turnout.job.resources import GIB
-from turnout.store import Batch, Store, StoreError
+from turnout.job.resources import GIB, millicores
+from turnout.service import Jobs
+from turnout.store import Batch, LiveRecord, Store, StoreError
 
 
 class Puppet:
     """An engine on strings: it records what it is asked for, and reports what the test puts in."""
 
-    places = True
+    traits = Traits("local")
 
     def __init__(self, cpu: int = 4) -> None:
+        self.remembered: dict[Attempt, str] = {}
         self.said: asyncio.Queue[Report] = asyncio.Queue()
         self.asked: list[tuple[str, Attempt]] = []
         self.fails: list[Exception] = []
-        self.said.put_nowait(Capacity((Node("this", cpu, 16 * GIB, 0),)))
+        self.hangs: dict[str, asyncio.Event] = {}
+        self.called = asyncio.Event()
+        self.said.put_nowait(Capacity((Node("this", millicores(cpu), 16 * GIB, 0),)))
+
+    def remember(self, submitted: Mapping[Attempt, str]) -> None:
+        self.remembered = dict(submitted)
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
@@ -60,6 +68,8 @@ class Puppet:
         return name
 
     async def start(self, launch: Launch) -> None:
+        if launch.name in self.hangs:
+            await self.hangs[launch.name].wait()
         self._ask("start", launch.attempt)
 
     async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
@@ -79,8 +89,15 @@ class Puppet:
 
     def _ask(self, what: str, attempt: Attempt) -> None:
         self.asked.append((what, attempt))
+        self.called.set()
         if self.fails:
             raise self.fails.pop()
+
+    async def until_asked(self, *words: str) -> None:
+        async with asyncio.timeout(20):
+            while [what for what, _ in self.asked] != list(words):
+                self.called.clear()
+                await self.called.wait()
 
     def sync(self, *held: Attempt) -> None:
         self.said.put_nowait(Synced(frozenset(held)))
@@ -102,10 +119,10 @@ class Fragile(Store):
 
 
 @asynccontextmanager
-async def house(tmp_path: Path, engine: Puppet) -> AsyncIterator[tuple[Control, Fragile]]:
+async def opened(tmp_path: Path, engine: Puppet) -> AsyncIterator[tuple[Controller, Fragile]]:
     opened = Store.open("", tmp_path / "turnout.db")
     store = Fragile(opened._driver)
-    control = Control(store, {"local": engine}, {"here": "local"})  # type: ignore[dict-item]
+    control = Controller(store, EngineRegistry({"local": engine}, {"here": "local"}))  # type: ignore[dict-item]
     await control.start()
     try:
         yield control, store
@@ -118,12 +135,12 @@ def new(name: str, spec: Spec | None = None) -> NewJob:
     return NewJob("p", "tia", "tia:here", name, name, "here", spec or gang(), b"{}")
 
 
-async def ended(control: Control, store: Store, job: Job) -> Job:
+async def ended(control: Controller, store: Store, job: Job) -> Job:
     return await until(control, store, job, lambda found: not found.live)
 
 
-async def until(control: Control, store: Store, job: Job, reached: Callable[[Job], bool]) -> Job:
-    with control.hub.watch(job.id) as changed:
+async def until(control: Controller, store: Store, job: Job, reached: Callable[[Job], bool]) -> Job:
+    with control.changes.watch(job.id) as changed:
         async with asyncio.timeout(20):
             while True:
                 changed.clear()
@@ -134,9 +151,111 @@ async def until(control: Control, store: Store, job: Job, reached: Callable[[Job
                 await changed.wait()
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_an_outbox_that_fails_goes_on_with_the_same_job_and_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    left = [ZeroDivisionError()] * failures
+    refuse = Controller._refuse
+
+    def failing(self: Controller, instruction: Instruction, why: str) -> None:
+        if left:
+            raise left.pop()
+        refuse(self, instruction, why)
+
+    monkeypatch.setattr(Controller, "_refuse", failing)
+    monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.2)
+    async with opened(tmp_path, engine := Puppet()) as (control, store):
+        engine.sync()
+        engine.fails = [Refused("it does not want to") for _ in range(failures)]
+        first = await control.create(new("first"))
+        await until_running(control, False)
+        second = await control.create(new("second"))
+        await engine.until_asked(*["start"] * (2 + failures))
+        await until_running(control, True)
+        for job in (first, second):
+            engine.run(job)
+            assert (await ended(control, store, job)).state is State.SUCCEEDED
+
+
+async def test_an_instruction_that_always_fails_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(self: Controller, instruction: Instruction, why: str) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Controller, "_refuse", failing)
+    monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.05)
+    async with opened(tmp_path, engine := Puppet()) as (control, store):
+        engine.sync()
+        engine.fails = [Refused("it does not want to") for _ in range(3)]
+        await control.create(new("never"))
+        await engine.until_asked("start", "start", "start")
+        await until_running(control, True)
+        good = await control.create(new("good"))
+        engine.run(good)
+        assert (await ended(control, store, good)).state is State.SUCCEEDED
+    assert "failed 3 times and is dropped" in caplog.text
+
+
+async def test_a_line_of_reports_that_breaks_is_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaking(Puppet):
+        breaks = 2
+
+        async def reports(self) -> AsyncIterator[Report]:
+            if self.breaks:
+                self.breaks -= 1
+                raise ZeroDivisionError
+            async for report in super().reports():
+                yield report
+
+    monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.05)
+    async with opened(tmp_path, engine := Breaking()) as (control, store):
+        await until_running(control, False)
+        engine.sync()
+        job = await control.create(new("one"))
+        job = await until(control, store, job, lambda found: found.state is State.PREPARING)
+        engine.run(job)
+        assert (await ended(control, store, job)).state is State.SUCCEEDED
+        assert control.running()
+
+
+async def test_a_turn_that_cannot_even_be_taken_back_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.05)
+    async with opened(tmp_path, engine := Puppet()) as (control, store):
+        engine.sync()
+        job = await control.create(new("one"))
+        await engine.until_asked("start")
+        failures = [ZeroDivisionError(), ZeroDivisionError()]
+        live = store.live
+
+        async def failing() -> list[LiveRecord]:
+            if failures:
+                raise failures.pop()
+            return await live()
+
+        monkeypatch.setattr(store, "live", failing)
+        store.broken = True
+        engine.run(job)
+        await until_running(control, False)
+        store.broken = False
+        assert (await ended(control, store, job)).state is State.SUCCEEDED
+        assert control.running()
+
+
+async def until_running(control: Controller, wanted: bool) -> None:
+    async with asyncio.timeout(20):
+        while control.running() is not wanted:  # noqa: ASYNC110 nobody tells of it
+            await asyncio.sleep(0.01)
+
+
 async def test_a_life(tmp_path: Path) -> None:
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         job = await control.create(new("one"))
         assert (await store.job(job.id)) is not None, "on disk before the answer"
@@ -151,11 +270,11 @@ async def test_a_life(tmp_path: Path) -> None:
 
 async def test_a_commit_that_fails_has_not_happened(tmp_path: Path) -> None:
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         running = await control.create(new("running"))
         store.broken = True
-        with pytest.raises(TimedOut, match="disk is full"):
+        with pytest.raises(NotStored, match="disk is full"):
             await control.create(new("one"))
         assert await store.by_handle("p", "tia:here", "one") is None
         engine.run(running, code=4)
@@ -169,7 +288,7 @@ async def test_a_commit_that_fails_has_not_happened(tmp_path: Path) -> None:
 
 async def test_what_the_engine_refuses_fails_with_its_words(tmp_path: Path) -> None:
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         engine.fails = [Refused("no such volume")]
         job = await ended(control, store, await control.create(new("one")))
@@ -177,32 +296,105 @@ async def test_what_the_engine_refuses_fails_with_its_words(tmp_path: Path) -> N
         assert "no such volume" in job.message
 
 
-async def test_what_the_engine_did_not_hear_is_said_again(tmp_path: Path) -> None:
+async def test_lost_instructions_are_repeated(tmp_path: Path) -> None:
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         engine.fails = [Unreachable("gone")]
         job = await control.create(new("one"))
         engine.sync()
+        await engine.until_asked("start", "start")
         engine.run(job)
         await ended(control, store, job)
-        assert [what for what, _ in engine.asked] == ["start", "start", "forget"]
+        await engine.until_asked("start", "start", "forget")
 
 
-async def test_whoever_waits_is_let_go_at_the_end(tmp_path: Path) -> None:
+async def test_an_engine_that_cannot_be_reached_for_a_moment_is_asked_again(tmp_path: Path) -> None:
+    """In the order in which it was asked; it need not say anything for that."""
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, _):
-        with control.hub.watch(1) as changed:
-            control.hub.close()
+    async with opened(tmp_path, engine) as (control, _):
+        engine.sync()
+        engine.fails = [Unreachable("gone"), Unreachable("gone")]
+        job = await control.create(new("one"))
+        await control.stop(job.id, "alice")
+        await engine.until_asked("start", "start", "start", "stop")
+
+
+async def test_a_cluster_that_is_away_is_named_alone(tmp_path: Path) -> None:
+    away, near = Puppet(), Puppet()
+    store = Store.open("", tmp_path / "turnout.db")
+    registry = EngineRegistry({"away": away, "near": near}, {"here": "away", "there": "near"})  # type: ignore[dict-item]
+    control = Controller(store, registry)
+    jobs = Jobs(store, control, registry)
+    await control.start()
+    try:
+        assert set(jobs.cluster_troubles().values()) == {"its engine has not reported yet what it runs"}
+        for engine in (away, near):
+            engine.sync()
+        away.fails = [Unreachable("no route to the login node")]
+        job = await control.create(new("one"))
+        await away.until_asked("start")
+        assert jobs.cluster_troubles() == {"here": "no route to the login node", "there": ""}
+        await away.until_asked("start", "start")
+        away.run(job)
+        await ended(control, store, job)
+        assert not any(jobs.cluster_troubles().values())
+    finally:
+        await control.close()
+        await store.close()
+
+
+async def test_an_engine_that_hangs_delays_no_other(tmp_path: Path) -> None:
+    slow, quick = Puppet(), Puppet()
+    slow.hangs["stuck"] = asyncio.Event()
+    store = Store.open("", tmp_path / "turnout.db")
+    clusters = {"here": "slow", "there": "quick"}
+    control = Controller(store, EngineRegistry({"slow": slow, "quick": quick}, clusters))  # type: ignore[dict-item]
+    await control.start()
+    try:
+        slow.sync()
+        quick.sync()
+        async with asyncio.timeout(20):
+            stuck = await control.create(new("stuck"))
+            assert (await control.amend(stuck.id, "alice", note="meanwhile")).state is State.PREPARING
+            await control.create(new("behind"))
+            other = await control.create(structs.replace(new("other"), cluster="there", scope="tia:there"))
+            quick.run(other)
+            assert (await ended(control, store, other)).state is State.SUCCEEDED
+            await control.stop(stuck.id, "alice")
+        assert slow.asked == []
+        assert control.running()
+        slow.hangs["stuck"].set()
+        await slow.until_asked("start", "start", "stop")
+    finally:
+        await control.close()
+        await store.close()
+
+
+async def test_what_was_decided_is_done_before_the_service_ends(tmp_path: Path) -> None:
+    engine = Puppet()
+    engine.hangs["one"] = asyncio.Event()
+    async with opened(tmp_path, engine) as (control, _):
+        engine.sync()
+        await control.create(new("one"))
+        asyncio.get_running_loop().call_soon(engine.hangs["one"].set)
+    assert [what for what, _ in engine.asked] == ["start"]
+
+
+async def test_waiting_callers_are_woken_at_the_end(tmp_path: Path) -> None:
+    engine = Puppet()
+    async with opened(tmp_path, engine) as (control, _):
+        with control.changes.watch(1) as changed:
+            control.changes.close()
             assert changed.is_set()
-        with control.hub.watch(2) as changed:
+        with control.changes.watch(2) as changed:
             assert changed.is_set()
 
 
 async def test_it_sleeps_when_nothing_happens(tmp_path: Path) -> None:
     """No timer is set and no task is due: the loop has nothing to wake up for."""
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         job = await control.create(new("one"))
         engine.run(job)
@@ -214,7 +406,7 @@ async def test_it_sleeps_when_nothing_happens(tmp_path: Path) -> None:
 
 async def test_an_engine_that_has_an_accident_hurts_one_job_only(tmp_path: Path) -> None:
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         engine.fails = [OSError("File name too long")]
         job = await ended(control, store, await control.create(new("one")))
@@ -227,22 +419,22 @@ async def test_an_engine_that_has_an_accident_hurts_one_job_only(tmp_path: Path)
 async def test_an_input_that_cannot_be_digested_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever fault of ours it is: the others of its turn are served, and the loop goes on."""
+    """A bug in one input does not affect the other inputs of its turn, and the loop continues."""
     engine = Puppet()
     create = commands.create
 
-    def poisoned(board: Board, command: Create) -> Job:
+    def poisoned(live_jobs: LiveJobs, command: Create) -> Job:
         if command.new.name == "poison":
             raise ZeroDivisionError
-        return create(board, command)
+        return create(live_jobs, command)
 
     monkeypatch.setattr(commands, "create", poisoned)
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         names = ["a", "poison", "b"]
         answers = await asyncio.gather(*(control.create(new(name)) for name in names), return_exceptions=True)
         assert [isinstance(answer, Job) for answer in answers] == [True, False, True]
-        assert "something went wrong" in str(answers[1])
+        assert "internal error" in str(answers[1])
         assert await store.by_handle("p", "tia:here", "b") is not None
         assert control.running()
 
@@ -253,14 +445,14 @@ class TestRestart:
     async def test_what_was_used_up_of_the_retries_stays_used_up(self, tmp_path: Path) -> None:
         once = gang(retries=(Retry((Reason.PROGRAM_FAILED,), 1),))
         engine = Puppet()
-        async with house(tmp_path, engine) as (control, store):
+        async with opened(tmp_path, engine) as (control, store):
             engine.sync()
             job = await control.create(new("one", once))
             engine.run(job, code=4)
             again = await until(control, store, job, lambda found: found.attempt == 2)
             assert [past.reason for past in await store.past(job.id)] == [Reason.PROGRAM_FAILED]
         engine = Puppet()
-        async with house(tmp_path, engine) as (control, store):
+        async with opened(tmp_path, engine) as (control, store):
             engine.sync(again.current)
             engine.run(again, code=5)
             found = await ended(control, store, job)
@@ -270,13 +462,13 @@ class TestRestart:
 
     async def test_a_preemption_that_was_begun_is_carried_through(self, tmp_path: Path) -> None:
         engine = Puppet(cpu=1)
-        async with house(tmp_path, engine) as (control, store):
+        async with opened(tmp_path, engine) as (control, store):
             engine.sync()
             victim = await control.create(new("victim", gang(preemptible=True)))
             urgent = await control.create(new("urgent", gang(priority=1)))
             assert engine.asked[-1] == ("stop", victim.current)
         engine = Puppet(cpu=1)
-        async with house(tmp_path, engine) as (control, store):
+        async with opened(tmp_path, engine) as (control, store):
             engine.sync(victim.current)
             engine.said.put_nowait(Ended(victim.current, MASTER, 3, Cause.STOPPED))
             await until(control, store, urgent, lambda found: found.state is State.PREPARING)
@@ -288,7 +480,7 @@ class TestRestart:
 
 async def test_an_amendment_is_on_disk_before_the_answer(tmp_path: Path) -> None:
     engine = Puppet(cpu=1)
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         running = await control.create(new("running"))
         job = await control.create(new("one"))
@@ -305,7 +497,7 @@ async def test_an_amendment_is_on_disk_before_the_answer(tmp_path: Path) -> None
 
 async def test_who_has_waited_long_enough_is_let_go_by_the_one_timer(tmp_path: Path) -> None:
     engine = Puppet(cpu=1)
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         await control.create(new("running"))
         job = await control.create(new("one", gang(max_wait=0.05)))
@@ -316,7 +508,7 @@ async def test_who_has_waited_long_enough_is_let_go_by_the_one_timer(tmp_path: P
 
 async def test_samples_come_to_the_store(tmp_path: Path) -> None:
     engine = Puppet()
-    async with house(tmp_path, engine) as (control, store):
+    async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         job = await control.create(new("one"))
         samples = [Sample(MASTER, at, cpu=50.0) for at in (1, 2)]

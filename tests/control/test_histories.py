@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: what is on record stays true, and everything comes to an end."""
+"""Random histories: stored facts stay true, and every job ends."""
 
 import copy
 
@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.control.machine_room import Room, gang
-from turnout.control.turn import Amend, Delete, Forget, StartGang, StopGang, Told
+from tests.control.stepping import Room, gang
+from turnout.control.turn import Amend, Delete, EngineReport, Forget, StartGang, StopGang
 from turnout.errors import Unavailable
 from turnout.job import (
     Attempt,
@@ -27,8 +27,7 @@ from turnout.job import (
     State,
     Synced,
 )
-from turnout.job.resources import Share
-from turnout.store import LiveJob
+from turnout.store import LiveRecord
 
 CPUS, GPUS = 4, 2
 SPECS = st.builds(
@@ -58,17 +57,17 @@ class Lives(RuleBasedStateMachine):
         self.preempted: dict[int, int] = {}
         self.held: dict[Attempt, set[str]] = {}
         self.to_stop: list[tuple[Attempt, str]] = []
-        self.room = Room(cpu=CPUS, gpus=GPUS)
+        self.free = Room(cpu=CPUS, gpus=GPUS)
         self.take_in(0)
-        self.step(Told("local", Synced(frozenset())))
+        self.step(EngineReport("local", Synced(frozenset())))
 
     def step(self, *inputs: object, seconds: float = 1) -> None:
-        seen = len(self.room.turns)
-        self.room.step(*inputs, seconds=seconds)  # type: ignore[arg-type]
+        seen = len(self.free.turns)
+        self.free.step(*inputs, seconds=seconds)  # type: ignore[arg-type]
         self.take_in(seen)
 
     def take_in(self, seen: int) -> None:
-        for turn in self.room.turns[seen:]:
+        for turn in self.free.turns[seen:]:
             batch = turn.batch
             for job, new in batch.created:
                 self.jobs[job.id], self.specs[job.id] = copy.copy(job), new.spec
@@ -105,12 +104,12 @@ class Lives(RuleBasedStateMachine):
         self.held[attempt].discard(name)
         self.to_stop = [one for one in self.to_stop if one != (attempt, name)]
         replica = self.replicas[attempt][name].name
-        self.step(Told("local", Ended(attempt, replica, self.room.now, cause, code)))
+        self.step(EngineReport("local", Ended(attempt, replica, self.free.now, cause, code)))
 
     @rule(spec=SPECS)
     def create(self, spec: Spec) -> None:
-        self.step(self.room.creation(spec))
-        answer = self.room.turns[-1].answers[0]
+        self.step(self.free.creation(spec))
+        answer = self.free.turns[-1].answers[0]
         assert isinstance(answer, Job) or (isinstance(answer, Unavailable) and spec.share.gpus > GPUS)
 
     @precondition(lambda self: self.running())
@@ -118,7 +117,7 @@ class Lives(RuleBasedStateMachine):
     def one_starts(self, data: st.DataObject) -> None:
         attempt, name = data.draw(st.sampled_from(self.running()))
         replica = self.replicas[attempt][name].name
-        self.step(Told("local", Started(attempt, replica, self.room.now, 9, "127.0.0.9")))
+        self.step(EngineReport("local", Started(attempt, replica, self.free.now, 9, "127.0.0.9")))
 
     @precondition(lambda self: self.running())
     @rule(data=st.data(), end=ENDS)
@@ -136,7 +135,7 @@ class Lives(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_gang_hangs(self, data: st.DataObject) -> None:
         attempt, _ = data.draw(st.sampled_from(self.running()))
-        self.step(Told("local", Hung(attempt, self.room.now, "")))
+        self.step(EngineReport("local", Hung(attempt, self.free.now, "")))
 
     @precondition(lambda self: self.live())
     @rule(data=st.data(), priority=st.integers(0, 3))
@@ -157,14 +156,16 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def the_service_is_killed(self) -> None:
         stored = [
-            LiveJob(copy.copy(job), self.specs[job.id], self.gang(job), tuple(self.past.get(job.id, ())))
+            LiveRecord(copy.copy(job), self.specs[job.id], self.gang(job), tuple(self.past.get(job.id, ())))
             for job in self.live()
         ]
-        after = Room(cpu=CPUS, gpus=GPUS, stored=stored)
-        after.now, after.ids = self.room.now, self.room.ids
-        self.room = after
+        after = Room(cpu=CPUS, gpus=GPUS, stored=stored, now=self.free.now)
+        after.ids = self.free.ids
+        self.free = after
         self.to_stop = []
-        self.step(Told("local", Capacity(after.nodes)), Told("local", Synced(frozenset(self.held))))
+        self.step(
+            EngineReport("local", Capacity(after.nodes)), EngineReport("local", Synced(frozenset(self.held)))
+        )
 
     def gang(self, job: Job) -> list[Replica]:
         return [copy.copy(one) for one in self.replicas.get(job.current, {}).values()]
@@ -172,23 +173,23 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def the_record_is_what_the_machine_knows(self) -> None:
         assert {job.id: job for job in self.live()} == {
-            job_id: live.job for job_id, live in self.room.machine.jobs.items()
+            job_id: live.job for job_id, live in self.free.machine.jobs.items()
         }
 
     @invariant()
     def seats_add_up_and_nothing_is_given_twice(self) -> None:
-        machine = self.room.machine
-        seats = [seat for live in machine.placed.values() for seat in live.placement.values()]
-        taken = sum((seat.share for seat in seats), machine.pools["local"].room)
-        total = machine.pools["local"].total
-        assert abs(taken.cpu - total.cpu) < 1e-6
-        assert (taken.memory, taken.gpus) == (total.memory, total.gpus)
-        devices = [gpu for seat in seats for gpu in seat.gpus]
+        machine = self.free.machine
+        allocations = [
+            allocation for live in machine.placed.values() for allocation in live.placement.values()
+        ]
+        taken = sum((allocation.share for allocation in allocations), machine.pools["local"].free)
+        assert taken == machine.pools["local"].total
+        devices = [gpu for allocation in allocations for gpu in allocation.gpus]
         assert len(devices) == len(set(devices))
 
     @invariant()
     def a_job_waits_or_has_a_place(self) -> None:
-        machine = self.room.machine
+        machine = self.free.machine
         for job_id, live in machine.jobs.items():
             waits = live.job.state is State.QUEUED
             assert (job_id in machine.queues["local"]) is waits
@@ -208,17 +209,17 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def nobody_overstays(self) -> None:
-        for live in self.room.machine.jobs.values():
+        for live in self.free.machine.jobs.values():
             if live.job.state is State.QUEUED and live.gives_up_at is not None:
-                assert live.gives_up_at > self.room.now
-                assert (self.room.turns[-1].wake_at or 0) <= live.gives_up_at
+                assert live.gives_up_at > self.free.steady
+                assert (self.free.turns[-1].wake_at or 0) <= live.gives_up_at
 
     @invariant()
     def the_head_waits_only_if_it_does_not_fit(self) -> None:
-        machine = self.room.machine
+        machine = self.free.machine
         for waiting in list(machine.queues["local"])[:1]:
             live = machine.jobs[waiting.job_id]
-            assert machine.pools["local"].place(live.next_launch(), live.share) is None
+            assert machine.pools["local"].place(live.next_launch(), live.parts) is None
 
     def teardown(self) -> None:
         for _ in range(1000):
@@ -226,8 +227,8 @@ class Lives(RuleBasedStateMachine):
                 break
             self.one_is_stopped() if self.to_stop else self.end(*self.running()[0], Cause.EXIT, 0)
         assert self.live() == []
-        pool = self.room.machine.pools["local"]
-        assert pool.room == Share(CPUS, pool.total.memory, GPUS)
+        pool = self.free.machine.pools["local"]
+        assert pool.free == pool.total
         assert all(
             one.state is not ReplicaState.WAITING for gang in self.replicas.values() for one in gang.values()
         )

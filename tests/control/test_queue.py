@@ -1,9 +1,9 @@
-"""Who goes first, and who may pass."""
+"""The order of the queue, and backfill."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.control.machine_room import MASTER, Room, gang, ready, started
+from tests.control.stepping import MASTER, Room, gang, ready, started
 from turnout.control.explain import explain
 from turnout.control.queue import Release, may_pass, reservation
 from turnout.errors import Unavailable
@@ -12,83 +12,83 @@ from turnout.job.resources import GIB, Share
 
 
 def test_first_come_first_served() -> None:
-    room = ready(cpu=1)
-    running, second, third = (room.create(gang()) for _ in range(3))
-    assert started(room.end(running)) == [second.id]
-    assert started(room.end(second)) == [third.id]
+    free = ready(cpu=1)
+    running, second, third = (free.create(gang()) for _ in range(3))
+    assert started(free.end(running)) == [second.id]
+    assert started(free.end(second)) == [third.id]
 
 
 def test_a_higher_priority_goes_first() -> None:
-    room = ready(cpu=1)
-    running = room.create(gang())
-    room.create(gang())
-    urgent = room.create(gang(priority=5))
-    assert started(room.end(running)) == [urgent.id]
+    free = ready(cpu=1)
+    running = free.create(gang())
+    free.create(gang())
+    urgent = free.create(gang(priority=5))
+    assert started(free.end(running)) == [urgent.id]
 
 
 def test_a_gang_starts_whole_or_not_at_all() -> None:
-    room = ready(cpu=3)
-    running = room.create(gang(cpu=2))
-    wide = room.create(gang(workers=1))
+    free = ready(cpu=3)
+    running = free.create(gang(cpu=2))
+    wide = free.create(gang(workers=1))
     assert wide.state is State.QUEUED
-    assert started(room.end(running)) == [wide.id]
+    assert started(free.end(running)) == [wide.id]
 
 
 def test_a_job_that_takes_nothing_of_what_the_head_is_short_of_may_pass() -> None:
-    room = ready(cpu=8, gpus=1)
-    room.create(gang(gpus=1))
-    head = room.create(gang(cpu=4, gpus=1))
-    small = room.create(gang(cpu=3))
+    free = ready(cpu=8, gpus=1)
+    free.create(gang(gpus=1))
+    head = free.create(gang(cpu=4, gpus=1))
+    small = free.create(gang(cpu=3))
     assert head.state is State.QUEUED
     assert small.state is State.PREPARING
-    too_much = room.create(gang(cpu=1))
+    too_much = free.create(gang(cpu=1))
     assert too_much.state is State.QUEUED, "the head's own share of the CPUs must be left"
 
 
 def test_a_job_without_a_limit_never_takes_what_the_head_waits_for() -> None:
-    room = ready(cpu=4)
-    room.create(gang(cpu=3))
-    head = room.create(gang(cpu=2))
-    late = room.create(gang(cpu=1))
+    free = ready(cpu=4)
+    free.create(gang(cpu=3))
+    head = free.create(gang(cpu=2))
+    late = free.create(gang(cpu=1))
     assert (head.state, late.state) == (State.QUEUED, State.QUEUED)
 
 
 def test_a_job_that_ends_before_the_heads_reservation_may_pass() -> None:
-    room = ready(cpu=4)
-    room.create(gang(cpu=3, time_limit=1000))
-    room.create(gang(cpu=4))
-    short = room.create(gang(cpu=1, time_limit=100))
-    long = room.create(gang(cpu=1, time_limit=5000))
+    free = ready(cpu=4)
+    free.create(gang(cpu=3, time_limit=1000))
+    free.create(gang(cpu=4))
+    short = free.create(gang(cpu=1, time_limit=100))
+    long = free.create(gang(cpu=1, time_limit=5000))
     assert (short.state, long.state) == (State.PREPARING, State.QUEUED)
 
 
 shares = st.builds(Share, st.integers(0, 8), st.integers(0, 8), st.integers(0, 4))
 
 
-@given(need=shares, head=shares, room=shares)
+@given(need=shares, head=shares, free=shares)
 def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(
-    need: Share, head: Share, room: Share
+    need: Share, head: Share, free: Share
 ) -> None:
     """Whatever is freed later, the head starts no later than without the job that passed."""
-    if head.fits(room) or not need.fits(room) or not may_pass(need, None, head, room, 0, None):
+    if head.fits(free) or not need.fits(free) or not may_pass(need, None, head, free, 0, None):
         return
-    left = room - need
-    for wants, before, after in zip(head, room, left, strict=True):
+    left = free - need
+    for wants, before, after in zip(head, free, left, strict=True):
         assert max(0, wants - after) == max(0, wants - before)
 
 
-@given(need=shares, room=shares, releases=st.lists(st.builds(Release, st.floats(0, 100), shares), max_size=5))
+@given(need=shares, free=shares, releases=st.lists(st.builds(Release, st.floats(0, 100), shares), max_size=5))
 def test_a_reservation_is_the_first_time_that_is_certain(
-    need: Share, room: Share, releases: list[Release]
+    need: Share, free: Share, releases: list[Release]
 ) -> None:
-    at = reservation(need, room, releases)
-    total = room
+    at = reservation(need, free, releases)
+    total = free
     for release in sorted(releases):
         total += release.share
     if at is None:
-        assert need.fits(room) is False or not releases or not need.fits(total)
+        assert need.fits(free) is False or not releases or not need.fits(total)
     else:
-        freed = room
+        freed = free
         for release in releases:
             if release.at <= at:
                 freed += release.share
@@ -107,45 +107,45 @@ def test_a_reservation_is_the_first_time_that_is_certain(
 def test_never_more_than_there_is_and_everything_runs_in_the_end(
     jobs: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
-    room = ready(cpu=4, gpus=2)
+    free = ready(cpu=4, gpus=2)
     running: list[int] = []
     created = []
     for cpu, gpus, workers, priority in jobs:
         try:
-            created.append(room.create(gang(cpu=cpu, gpus=gpus, workers=workers, priority=priority)))
+            created.append(free.create(gang(cpu=cpu, gpus=gpus, workers=workers, priority=priority)))
         except Unavailable:
             assert gpus * (workers + 1) > 2
     while any(job.live for job in created):
         running = [job.id for job in created if job.state is State.PREPARING]
         assert running, "something always runs"
-        pool = room.machine.pools["local"]
-        assert pool.room.gpus >= 0
-        devices = [g for i in running for seat in room.machine.jobs[i].placement.values() for g in seat.gpus]
+        pool = free.machine.pools["local"]
+        assert pool.free.gpus >= 0
+        devices = [g for i in running for held in free.machine.jobs[i].placement.values() for g in held.gpus]
         assert len(devices) == len(set(devices))
         chosen = data.draw(st.sampled_from(running))
         job = next(job for job in created if job.id == chosen)
-        for name in list(room.machine.jobs[chosen].replicas):
+        for name in list(free.machine.jobs[chosen].replicas):
             if name != MASTER:
-                room.end(job, name)
-        room.end(job)
-    assert room.machine.pools["local"].room == Share(4, 16 * GIB, 2)
+                free.end(job, name)
+        free.end(job)
+    assert free.machine.pools["local"].free == Share(4000, 16 * GIB, 2)
 
 
 def test_ten_thousand_waiting_jobs_of_one_shape_cost_as_much_as_one() -> None:
-    room = ready(cpu=1)
-    room.create(gang())
-    room.step(*(room.creation(gang()) for _ in range(10_000)))
-    assert len(room.machine.queues["local"].firsts()) == 1
+    free = ready(cpu=1)
+    free.create(gang())
+    free.step(*(free.creation(gang()) for _ in range(10_000)))
+    assert len(free.machine.queues["local"].firsts()) == 1
 
 
 class TestExplain:
-    def test_says_what_is_missing_who_holds_it_and_who_is_ahead(self) -> None:
-        room = ready(cpu=4, gpus=2)
-        room.create(gang(gpus=2), "holder")
-        room.create(gang(gpus=2), "ahead")
-        job = room.create(gang(gpus=1), "mine")
-        found = explain(room.machine, room.machine.jobs[job.id])
-        assert (found.place, found.waiting) == (2, 2)
+    def test_an_explanation_shows_what_is_missing_who_holds_it_and_who_is_ahead(self) -> None:
+        free = ready(cpu=4, gpus=2)
+        free.create(gang(gpus=2), "holder")
+        free.create(gang(gpus=2), "ahead")
+        job = free.create(gang(gpus=1), "mine")
+        found = explain(free.machine, free.machine.jobs[job.id])
+        assert (found.position, found.waiting) == (2, 2)
         assert found.missing == {"gpus": 1}
         text = " ".join(found.why)
         assert "1 of 2 GPUs (0 free)" in text
@@ -153,13 +153,13 @@ class TestExplain:
         assert "ahead" in text
 
     def test_says_when_there_is_room_but_the_head_would_suffer(self) -> None:
-        room = ready(cpu=4)
-        room.create(gang(cpu=3))
-        room.create(gang(cpu=2), "head")
-        job = room.create(gang(cpu=1))
-        assert "could delay head" in " ".join(explain(room.machine, room.machine.jobs[job.id]).why)
+        free = ready(cpu=4)
+        free.create(gang(cpu=3))
+        free.create(gang(cpu=2), "head")
+        job = free.create(gang(cpu=1))
+        assert "could delay head" in " ".join(explain(free.machine, free.machine.jobs[job.id]).why)
 
     def test_says_that_the_engine_is_not_there_yet(self) -> None:
-        room = Room()
-        job = room.create(gang())
-        assert "has not told yet" in " ".join(explain(room.machine, room.machine.jobs[job.id]).why)
+        free = Room()
+        job = free.create(gang())
+        assert "has not reported yet" in " ".join(explain(free.machine, free.machine.jobs[job.id]).why)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.local.yard import Directories
+from tests.engines.local.harness import UnrestrictedHostPaths
 from turnout import config
-from turnout.control import Control
+from turnout.control import Controller
+from turnout.engines import EngineRegistry
 from turnout.engines.local import LocalEngine
 from turnout.job import (
     EventKind,
@@ -43,11 +44,11 @@ class Place:
         self.shared.chmod(0o777)
 
     @asynccontextmanager
-    async def service(self) -> AsyncIterator[tuple[Control, Store]]:
+    async def service(self) -> AsyncIterator[tuple[Controller, Store]]:
         settings = config.load(flags={"engines": {"local": {"sandbox": "none", "gpus": 1}}})
-        engine = LocalEngine(Paths(self.root / "data"), settings, Directories())
+        engine = LocalEngine(Paths(self.root / "data"), settings, UnrestrictedHostPaths())
         store = Store.open("", self.root / "turnout.db")
-        control = Control(store, {"local": engine}, {"here": "local"})
+        control = Controller(store, EngineRegistry({"local": engine}, {"here": "local"}))
         await engine.open()
         await control.start()
         try:
@@ -76,8 +77,8 @@ def place() -> Iterator[Place]:
         yield Place(Path(name))
 
 
-async def reached(control: Control, store: Store, job: Job, holds: Callable[[Job], bool]) -> Job:
-    with control.hub.watch(job.id) as changed:
+async def reached(control: Controller, store: Store, job: Job, holds: Callable[[Job], bool]) -> Job:
+    with control.changes.watch(job.id) as changed:
         async with asyncio.timeout(PATIENCE):
             while True:
                 changed.clear()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.control.test_real import Place, over, place, reached, runs
 from turnout import chaos
-from turnout.control import Control
+from turnout.control import Controller
 from turnout.engines import Unreachable
 from turnout.engines.local import LocalEngine
 from turnout.job import EventKind, Job, Reason, Replica, Retry, State
@@ -20,7 +20,7 @@ IN_PLACE = Retry(LOST, 2, not_codes=(134,))
 ONCE = "if [ $n -gt 1 ]; then exit 0; fi; "
 
 
-async def outcome(control: Control, store: Store, job: Job) -> tuple[Job, Replica]:
+async def outcome(control: Controller, store: Store, job: Job) -> tuple[Job, Replica]:
     found = await reached(control, store, job, over)
     (replica,) = (await store.replicas([found]))[found.id]
     return found, replica
@@ -33,7 +33,7 @@ async def test_one_that_is_killed_starts_again_in_the_same_attempt(place: Place)
         assert (found.state, found.attempt, place.starts("one")) == (State.SUCCEEDED, 1, 2)
         assert (replica.restarts, replica.exit_code) == (1, 0)
         told = [event.message for event in await store.events(job.id) if event.kind is EventKind.RESTARTED]
-        assert told == ["master-0 was killed by SIGKILL; it starts again in its place (retry 1 of 2)"]
+        assert told == ["master-0 was killed by SIGKILL; it is restarted in place (retry 1 of 2)"]
 
 
 async def test_after_so_many_times_the_whole_job_starts_over(place: Place) -> None:
@@ -69,7 +69,7 @@ async def test_the_next_service_does_what_the_last_had_only_decided(
         with monkeypatch.context() as patched:
             patched.setattr(LocalEngine, "restart", gone)
             job = await control.create(place.job("one", ONCE + "kill -9 $$", in_place=IN_PLACE))
-            with control.hub.watch(job.id) as changed:
+            with control.changes.watch(job.id) as changed:
                 while not any(e.kind is EventKind.RESTARTED for e in await store.events(job.id)):
                     await changed.wait()
                     changed.clear()
@@ -80,11 +80,11 @@ async def test_the_next_service_does_what_the_last_had_only_decided(
         assert replica.restarts == 1
 
 
-@pytest.mark.parametrize("point", ["keeper.again", "keeper.respawned"])
-async def test_a_keeper_that_is_killed_in_the_middle(
+@pytest.mark.parametrize("point", ["supervisor.again", "supervisor.respawned"])
+async def test_a_supervisor_that_is_killed_in_the_middle(
     place: Place, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the exit code of one that no keeper sees any more being lost, it may take one more start."""
+    """With the exit code of one that no supervisor sees any more being lost, it may take one more start."""
     script = (
         "if [ $n -gt 1 ]; then while [ ! -e $SHARED/go ]; do sleep 0.05; done; fi; [ $n -gt 1 ] || kill -9 $$"
     )
@@ -98,7 +98,7 @@ async def test_a_keeper_that_is_killed_in_the_middle(
         (place.shared / "go").touch()
         found, replica = await outcome(control, store, job)
         assert (found.state, found.attempt) == (State.SUCCEEDED, 1)
-        assert replica.restarts in ((1,) if point == "keeper.again" else (1, 2))
+        assert replica.restarts in ((1,) if point == "supervisor.again" else (1, 2))
 
 
 async def counted(file: Path, times: int) -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.control.machine_room import MASTER, Room, events, gang, kinds, ready, reloaded, stopped
-from turnout.control.retry import another_go
-from turnout.control.turn import Forget, StartAgain, StartGang, StopGang, Turn
+from tests.control.stepping import MASTER, Room, events, gang, kinds, ready, reloaded, stopped
+from turnout.control.retry import next_retry
+from turnout.control.turn import Forget, RestartReplica, StartGang, StopGang, Turn
 from turnout.job import Cause, EventKind, Job, Past, Policy, Reason, ReplicaName, ReplicaState, Retry, State
 
 WORKER, OTHER = ReplicaName("worker", 0), ReplicaName("worker", 1)
@@ -25,7 +25,7 @@ def begun(**policy: Any) -> tuple[Room, Job]:
 
 
 def again(turn: Turn) -> list[tuple[str, int]]:
-    return [(str(one.replica), one.restarts) for one in turn.instructions if isinstance(one, StartAgain)]
+    return [(str(one.replica), one.restarts) for one in turn.instructions if isinstance(one, RestartReplica)]
 
 
 class TestInPlace:
@@ -37,8 +37,8 @@ class TestInPlace:
         room, job = begun()
         turn = room.end(job, WORKER, code=None, **how)
         assert again(turn) == [("worker-0", 1)]
-        assert kinds(turn) == [StartAgain]
-        told = f"worker-0 {said}; it starts again in its place (retry 1 of 5)"
+        assert kinds(turn) == [RestartReplica]
+        told = f"worker-0 {said}; it is restarted in place (retry 1 of 5)"
         assert events(turn, EventKind.RESTARTED) == [told]
         assert (job.state, job.attempt, job.updated) == (State.RUNNING, 1, room.now)
         replica = room.machine.jobs[job.id].replicas[WORKER]
@@ -108,7 +108,7 @@ class TestMeanwhile:
             room.end(job, name, code=None, cause=Cause.STOPPED)
         assert job.state is State.STOPPED
 
-    def test_nobody_starts_again_for_a_lead_that_has_succeeded(self) -> None:
+    def test_no_replica_restarts_after_the_lead_has_succeeded(self) -> None:
         room, job = begun()
         room.end(job)
         assert again(room.end(job, WORKER, code=None, signal=9)) == []
@@ -159,10 +159,10 @@ class TestCodes:
         past = [
             Past(1, n, 1, 2, Reason.KILLED, "", "worker-0", code) for n, code in enumerate((134, 137, 134))
         ]
-        assert another_go(policy, past, Reason.KILLED, 139) == (3, 3)
-        assert another_go(policy, past, Reason.KILLED, 137) == (2, 3)
-        assert another_go(policy, past, Reason.NODE_LOST) == (2, 3)
-        assert another_go(policy, past, Reason.PROGRAM_FAILED, 1) is None
+        assert next_retry(policy, past, Reason.KILLED, 139) == (3, 3)
+        assert next_retry(policy, past, Reason.KILLED, 137) == (2, 3)
+        assert next_retry(policy, past, Reason.NODE_LOST) == (2, 3)
+        assert next_retry(policy, past, Reason.PROGRAM_FAILED, 1) is None
 
     def test_what_crashed_before_a_restart_of_the_service_stays_counted(self) -> None:
         room, job = begun(retries=(Retry((Reason.KILLED,), 1, codes=(134,)),))

@@ -5,11 +5,11 @@ import copy
 import pytest
 from msgspec.structs import replace
 
-from tests.control.machine_room import MASTER, Room, events, gang, kinds, ready, reloaded, started, stopped
+from tests.control.stepping import MASTER, Room, events, gang, kinds, ready, reloaded, started, stopped
 from turnout.control.explain import explain
-from turnout.control.live import SECOND
-from turnout.control.retry import another_go
-from turnout.control.turn import Forget, StartGang, Told
+from turnout.control.live_job import SECOND
+from turnout.control.retry import next_retry
+from turnout.control.turn import EngineReport, Forget, StartGang
 from turnout.job import (
     Attempt,
     Cause,
@@ -50,38 +50,38 @@ def waiting_again() -> tuple[Room, Job]:
     room.tick(7200)
     room.end(job, code=None, cause=Cause.LOST)
     room.create(gang(cpu=4))
-    room.step(Told("local", Saved(job.current, room.now)))
+    room.step(EngineReport("local", Saved(job.current, room.now)))
     return room, job
 
 
 class TestRules:
     def test_each_reason_has_its_own_count(self) -> None:
         policy = Policy((ON_LOSS,))
-        assert another_go(policy, [], Reason.NODE_LOST) == (1, 2)
-        assert another_go(policy, past(Reason.KILLED), Reason.NODE_LOST) == (2, 2)
-        assert another_go(policy, past(Reason.KILLED, Reason.NODE_LOST), Reason.NODE_LOST) is None
-        assert another_go(policy, [], Reason.PROGRAM_FAILED) is None
+        assert next_retry(policy, [], Reason.NODE_LOST) == (1, 2)
+        assert next_retry(policy, past(Reason.KILLED), Reason.NODE_LOST) == (2, 2)
+        assert next_retry(policy, past(Reason.KILLED, Reason.NODE_LOST), Reason.NODE_LOST) is None
+        assert next_retry(policy, [], Reason.PROGRAM_FAILED) is None
 
     def test_rules_add_up_the_first_that_fits_is_charged(self) -> None:
         policy = Policy((ON_LOSS, ON_ANYTHING))
         lost = Reason.NODE_LOST
-        assert another_go(policy, past(lost, lost), Reason.PROGRAM_FAILED) == (1, 1)
-        assert another_go(policy, past(Reason.PROGRAM_FAILED), lost) == (1, 2)
-        assert another_go(policy, past(lost, lost, lost), Reason.PROGRAM_FAILED) is None
+        assert next_retry(policy, past(lost, lost), Reason.PROGRAM_FAILED) == (1, 1)
+        assert next_retry(policy, past(Reason.PROGRAM_FAILED), lost) == (1, 2)
+        assert next_retry(policy, past(lost, lost, lost), Reason.PROGRAM_FAILED) is None
 
     def test_who_was_preempted_always_starts_over_and_it_does_not_count(self) -> None:
-        assert another_go(Policy(), past(*[Reason.PREEMPTED] * 50), Reason.PREEMPTED)
-        assert another_go(Policy((ON_ANYTHING,)), past(Reason.PREEMPTED), Reason.KILLED) == (1, 1)
+        assert next_retry(Policy(), past(*[Reason.PREEMPTED] * 50), Reason.PREEMPTED)
+        assert next_retry(Policy((ON_ANYTHING,)), past(Reason.PREEMPTED), Reason.KILLED) == (1, 1)
 
     def test_unless_the_policy_says_how_often(self) -> None:
         policy = Policy((ON_ANYTHING,), preemptions=2)
-        assert another_go(policy, past(Reason.KILLED, Reason.PREEMPTED), Reason.PREEMPTED) == (2, 2)
-        assert another_go(policy, past(Reason.PREEMPTED, Reason.PREEMPTED), Reason.PREEMPTED) is None
-        assert another_go(policy, past(Reason.PREEMPTED, Reason.PREEMPTED), Reason.KILLED) == (1, 1)
+        assert next_retry(policy, past(Reason.KILLED, Reason.PREEMPTED), Reason.PREEMPTED) == (2, 2)
+        assert next_retry(policy, past(Reason.PREEMPTED, Reason.PREEMPTED), Reason.PREEMPTED) is None
+        assert next_retry(policy, past(Reason.PREEMPTED, Reason.PREEMPTED), Reason.KILLED) == (1, 1)
 
     @pytest.mark.parametrize("reason", [Reason.SUCCEEDED, Reason.STOPPED])
     def test_no_rule_undoes_a_success_or_a_stop(self, reason: Reason) -> None:
-        assert another_go(Policy((ON_ANYTHING,)), [], reason) is None
+        assert next_retry(Policy((ON_ANYTHING,)), [], reason) is None
 
 
 class TestStartingOver:
@@ -165,7 +165,7 @@ class TestWaiting:
         assert job.state is State.QUEUED
         turn = room.tick(60)
         assert (job.state, job.reason) == (State.FAILED, Reason.WAITED)
-        assert job.message == "waited 60 seconds for a place, which is as long as it may"
+        assert job.message == "waited 60 seconds in the queue, its maximum waiting time"
         assert turn.wake_at is None
 
     def test_one_that_gets_its_place_at_the_last_moment_runs(self) -> None:
@@ -173,6 +173,7 @@ class TestWaiting:
         first = room.create(gang())
         job = room.create(gang(max_wait=60))
         room.now += 100 * SECOND
+        room.steady += 100 * SECOND
         assert started(room.end(first)) == [job.id]
         assert room.turns[-1].wake_at is None
 
@@ -191,8 +192,8 @@ class TestWaiting:
         room.tick(1)
         assert (job.state, job.reason) == (State.FAILED, Reason.WAITED)
         assert job.message == (
-            "attempt 1 ended: master-0 was lost; attempt 2 waited 30 minutes for a place,"
-            " which is as long as it may"
+            "attempt 1 ended: master-0 was lost; attempt 2 waited 30 minutes in the queue,"
+            " its maximum waiting time"
         )
 
     def test_the_half_hour_goes_on_over_a_restart_and_it_is_still_first(self) -> None:
@@ -207,14 +208,14 @@ class TestWaiting:
         after.tick(100)
         assert (again.state, again.reason) == (State.FAILED, Reason.WAITED)
 
-    def test_nobody_gives_up_before_the_engine_has_told_what_it_holds(self) -> None:
+    def test_no_job_gives_up_before_the_engine_has_reported_what_it_holds(self) -> None:
         room = Room()
         job = room.create(gang(max_wait=5))
         turn = room.tick(60)
         assert (job.state, turn.wake_at) == (State.QUEUED, None)
         assert started(room.sync()) == [job.id]
 
-    def test_who_may_wait_for_ages_has_no_deadline(self) -> None:
+    def test_a_very_long_maximum_wait_counts_as_none(self) -> None:
         room = ready(cpu=1)
         room.create(gang())
         job = room.create(gang(max_wait=1e300))
@@ -235,7 +236,9 @@ class TestHanging:
         room = ready()
         job = room.create(gang(workers=1, retries=(Retry((Reason.HUNG,), 1),)))
         room.start(job)
-        turn = room.step(Told("local", Hung(job.current, room.now, "no CPU time and no I/O for 1800 s")))
+        turn = room.step(
+            EngineReport("local", Hung(job.current, room.now, "no CPU time and no I/O for 1800 s"))
+        )
         assert stopped(turn) == ["master-0", "worker-0"]
         assert events(turn, EventKind.HUNG) == ["it hung: no CPU time and no I/O for 1800 s"]
         room.end(job, WORKER, code=None, cause=Cause.STOPPED)
@@ -247,7 +250,7 @@ class TestHanging:
         room = ready()
         job = room.create(gang())
         room.start(job)
-        room.step(Told("local", Hung(job.current, room.now, "")))
+        room.step(EngineReport("local", Hung(job.current, room.now, "")))
         room.end(job, code=None, cause=Cause.STOPPED)
         assert (job.state, job.reason) == (State.FAILED, Reason.HUNG)
 
@@ -255,19 +258,19 @@ class TestHanging:
         room = ready()
         job = room.create(gang())
         room.start(job)
-        room.step(Told("local", Hung(job.current, room.now, "")))
+        room.step(EngineReport("local", Hung(job.current, room.now, "")))
         room.end(job, code=0)
         assert (job.state, job.message) == (State.SUCCEEDED, "")
 
-    def test_what_is_said_of_another_attempt_or_twice_changes_nothing(self) -> None:
+    def test_reports_of_other_attempts_and_repeated_ones_change_nothing(self) -> None:
         room = ready()
         job = room.create(gang(retries=(ON_LOSS,)))
         first = job.current
         lose(room, job)
         room.start(job)
-        assert not room.step(Told("local", Hung(first, room.now, ""))).batch
-        room.step(Told("local", Hung(job.current, room.now, "")))
-        assert not room.step(Told("local", Hung(job.current, room.now, ""))).batch
+        assert not room.step(EngineReport("local", Hung(first, room.now, ""))).batch
+        room.step(EngineReport("local", Hung(job.current, room.now, "")))
+        assert not room.step(EngineReport("local", Hung(job.current, room.now, ""))).batch
 
 
 def test_samples_are_kept_of_the_current_attempt_only() -> None:
@@ -275,9 +278,9 @@ def test_samples_are_kept_of_the_current_attempt_only() -> None:
     job = room.create(gang(retries=(ON_LOSS,)))
     first = copy.copy(job.current)
     sample = Sample(MASTER, room.now, cpu=12.5)
-    turn = room.step(Told("local", Sampled(first, (sample,))))
+    turn = room.step(EngineReport("local", Sampled(first, (sample,))))
     assert turn.batch.samples == [(first, sample)]
     assert turn.batch.jobs == []
     assert turn.changed == set()
     lose(room, job)
-    assert not room.step(Told("local", Sampled(first, (sample,)))).batch
+    assert not room.step(EngineReport("local", Sampled(first, (sample,)))).batch

@@ -4,11 +4,11 @@ import copy
 
 import msgspec
 
-from tests.control.machine_room import Room, gang, kinds, started
-from turnout.control.live import SECOND
-from turnout.control.turn import Forget, Remove, Save, Told, Turn
+from tests.control.stepping import Room, gang, kinds, started
+from turnout.control.live_job import SECOND
+from turnout.control.turn import EngineReport, Forget, Remove, Save, Turn
 from turnout.job import Cause, EventKind, Job, Mount, Reason, Retry, Saved, Spec, State
-from turnout.store import LiveJob
+from turnout.store import LiveRecord
 
 OUTPUT = Mount("obs://bucket/out", "/out")
 INPUT = Mount("obs://bucket/in", "/in", read_only=True)
@@ -27,7 +27,7 @@ def running(spec: Spec) -> tuple[Room, Job]:
 
 
 def saved(room: Room, job: Job, trouble: str = "", message: str = "") -> Turn:
-    return room.step(Told("local", Saved(job.current, room.now, trouble, message)))
+    return room.step(EngineReport("local", Saved(job.current, room.now, trouble, message)))
 
 
 def test_success_waits_for_the_last_upload() -> None:
@@ -45,7 +45,7 @@ def test_results_that_cannot_be_stored_are_a_failure() -> None:
     room.end(job)
     saved(room, job, "obs://bucket/out: no permission")
     assert (job.state, job.reason) == (State.FAILED, Reason.STAGING_FAILED)
-    assert job.message == "its results could not be stored: obs://bucket/out: no permission"
+    assert job.message == "its outputs could not be stored: obs://bucket/out: no permission"
 
 
 def test_a_rule_may_leave_out_who_succeeded_and_could_not_be_stored() -> None:
@@ -66,7 +66,7 @@ def test_one_that_failed_or_was_stopped_is_saved_too_and_keeps_its_reason() -> N
     assert kinds(room.end(job, code=3)) == [Save]
     saved(room, job, "no such bucket")
     assert job.reason is Reason.PROGRAM_FAILED
-    assert job.message == "master-0 exited with code 3; its results could not be stored: no such bucket"
+    assert job.message == "master-0 exited with code 3; its outputs could not be stored: no such bucket"
 
     room, job = running(writing())
     room.stop(job)
@@ -108,12 +108,12 @@ def test_deleting_it_meanwhile_waits_for_it() -> None:
     assert kinds(saved(room, job)) == [Forget, Remove]
 
 
-def test_a_service_that_was_killed_meanwhile_saves_again_whether_the_keeper_is_there_or_not() -> None:
+def test_a_service_that_was_killed_meanwhile_saves_again_whether_the_supervisor_is_there_or_not() -> None:
     room, job = running(writing())
     live = room.machine.jobs[job.id]
     room.end(job)
     for held in ([], [job.current]):
-        stored = LiveJob(copy.copy(job), live.spec, list(live.replicas.values()))
+        stored = LiveRecord(copy.copy(job), live.spec, list(live.replicas.values()))
         after = Room(stored=[stored])
         assert kinds(after.sync(*held)) == [Save]
         again = after.machine.jobs[job.id].job
@@ -121,7 +121,7 @@ def test_a_service_that_was_killed_meanwhile_saves_again_whether_the_keeper_is_t
         assert again.state is State.SUCCEEDED
 
 
-def test_what_is_said_twice_or_too_early_changes_nothing() -> None:
+def test_repeated_and_early_reports_change_nothing() -> None:
     room, job = running(writing())
     saved(room, job)
     assert job.state is State.RUNNING

@@ -1,9 +1,9 @@
-"""What the machine decides, without a process or a clock."""
+"""The decisions of the state machine, without a process or a clock."""
 
 import pytest
 
-from tests.control.machine_room import MASTER, Room, gang, kinds, ready, started, stopped
-from turnout.control.turn import Delete, Forget, Remove, StartGang, StopGang, Told
+from tests.control.stepping import MASTER, Room, gang, kinds, ready, started, stopped
+from turnout.control.turn import Delete, EngineReport, Forget, Remove, RestartReplica, StartGang, StopGang
 from turnout.errors import AlreadyExists, NotFound, Unavailable, WrongState
 from turnout.job import (
     Capacity,
@@ -20,7 +20,7 @@ from turnout.job import (
     State,
 )
 from turnout.job.resources import GIB
-from turnout.store import LiveJob
+from turnout.store import LiveRecord
 
 WORKER = ReplicaName("worker", 0)
 PS = ReplicaName("ps", 0)
@@ -59,8 +59,8 @@ class TestLife:
         job = room.create(gang())
         live = room.machine.jobs[job.id]
         turn = room.step(
-            Told("local", Started(job.current, MASTER, 5, 7, "")),
-            Told("local", Ended(job.current, MASTER, 6, Cause.EXIT, 0)),
+            EngineReport("local", Started(job.current, MASTER, 5, 7, "")),
+            EngineReport("local", Ended(job.current, MASTER, 6, Cause.EXIT, 0)),
         )
         assert turn.batch.jobs == [job]
         assert turn.batch.replicas == [live.lead]
@@ -195,7 +195,7 @@ class TestStop:
         room = ready()
         job = room.create(gang())
         room.start(job)
-        end = Told("local", Ended(job.current, MASTER, 6, Cause.EXIT, 0))
+        end = EngineReport("local", Ended(job.current, MASTER, 6, Cause.EXIT, 0))
         turn = room.step(end, Delete(job.id, "alice", stored=None))
         assert turn.answers == [job]
         assert job.deleted
@@ -217,7 +217,7 @@ class TestRefusals:
 
     def test_more_gpus_than_exist(self) -> None:
         room = ready(gpus=2)
-        with pytest.raises(Unavailable, match="3 GPUs asked for"):
+        with pytest.raises(Unavailable, match="3 GPUs requested"):
             room.create(gang(gpus=3))
 
 
@@ -246,16 +246,16 @@ class TestPlaces:
         room = ready(gpus=4)
         first = room.create(gang(gpus=1, workers=1))
         second = room.create(gang(gpus=2))
-        seats = [room.machine.jobs[job.id].placement for job in (first, second)]
-        assert [seat.gpus for seat in seats[0].values()] == [(0,), (1,)]
-        assert [seat.gpus for seat in seats[1].values()] == [(2, 3)]
+        allocations = [room.machine.jobs[job.id].placement for job in (first, second)]
+        assert [allocation.gpus for allocation in allocations[0].values()] == [(0,), (1,)]
+        assert [allocation.gpus for allocation in allocations[1].values()] == [(2, 3)]
         waiting = room.create(gang(gpus=1))
         assert waiting.state is State.QUEUED
         room.start(second)
         assert started(room.end(second)) == [waiting.id]
         assert room.machine.jobs[waiting.id].placement[MASTER].gpus == (2,)
 
-    def test_a_gang_larger_than_the_machine_runs_alone_and_is_told_so(self) -> None:
+    def test_a_gang_larger_than_the_machine_runs_alone_with_a_note(self) -> None:
         room = ready(cpu=4)
         big = room.create(gang(cpu=3, workers=2))
         assert big.state is State.PREPARING
@@ -271,7 +271,7 @@ class TestPlaces:
         room = ready(cpu=1)
         room.create(gang())
         waiting = room.create(gang())
-        turn = room.step(Told("local", Capacity((Node("this", 2, 16 * GIB, 0),))))
+        turn = room.step(EngineReport("local", Capacity((Node("this", 2000, 16 * GIB, 0),))))
         assert started(turn) == [waiting.id]
 
 
@@ -281,7 +281,7 @@ class TestRecovery:
     @staticmethod
     def after_crash(room: Room) -> Room:
         return Room(
-            stored=[LiveJob(x.job, x.spec, list(x.replicas.values())) for x in room.machine.jobs.values()],
+            stored=[LiveRecord(x.job, x.spec, list(x.replicas.values())) for x in room.machine.jobs.values()],
         )
 
     def test_what_was_committed_but_not_sent_is_started(self) -> None:
@@ -293,6 +293,18 @@ class TestRecovery:
         room = ready()
         job = room.create(gang())
         assert started(self.after_crash(room).sync(job.current)) == []
+
+    def test_members_of_a_held_gang_that_never_started_are_asked_for_again(self) -> None:
+        """The engine was killed while it started the gang."""
+        room = ready()
+        job = room.create(gang(workers=2))
+        room.step(EngineReport("local", Started(job.current, MASTER, room.now, 5, "")))
+        turn = self.after_crash(room).sync(job.current)
+        again = [
+            (str(one.replica), one.restarts) for one in turn.instructions if isinstance(one, RestartReplica)
+        ]
+        assert again == [("worker-0", 0), ("worker-1", 0)]
+        assert started(turn) == []
 
     def test_what_ran_and_is_not_held_any_more_is_lost(self) -> None:
         room = ready()
@@ -327,7 +339,7 @@ class TestRecovery:
         back.end(job, WORKER, code=None, signal=9, cause=Cause.STOPPED)
         assert job.state is State.SUCCEEDED
 
-    def test_attempts_that_nobody_knows_are_ended_and_forgotten(self) -> None:
+    def test_unknown_attempts_are_ended_and_forgotten(self) -> None:
         room = ready()
         job = room.create(gang())
         fresh = Room()
@@ -337,7 +349,7 @@ class TestRecovery:
         room = ready(gpus=2)
         job = room.create(gang(gpus=2))
         room.start(job)
-        stored = [LiveJob(x.job, x.spec, list(x.replicas.values())) for x in room.machine.jobs.values()]
+        stored = [LiveRecord(x.job, x.spec, list(x.replicas.values())) for x in room.machine.jobs.values()]
         back = Room(gpus=2, stored=stored)
         back.ids = 10
         back.sync(job.current)
@@ -346,11 +358,11 @@ class TestRecovery:
     def test_a_failed_commit_is_undone_by_building_anew(self) -> None:
         room = ready()
         job = room.create(gang())
-        before = LiveJob(job, Spec(room.machine.jobs[job.id].spec.roles), [])
+        before = LiveRecord(job, Spec(room.machine.jobs[job.id].spec.roles), [])
         fresh = Room(
-            stored=[LiveJob(before.job, before.spec, list(room.machine.jobs[job.id].replicas.values()))]
+            stored=[LiveRecord(before.job, before.spec, list(room.machine.jobs[job.id].replicas.values()))]
         )
         fresh.machine.inherit(room.machine)
         assert fresh.machine.ready == {"local"}
         assert fresh.machine.jobs[job.id].replicas[MASTER].state is ReplicaState.WAITING
-        assert fresh.machine.pools["local"].room.cpu == 3
+        assert fresh.machine.pools["local"].free.millicores == 3000

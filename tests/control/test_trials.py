@@ -1,7 +1,17 @@
 """What the machine makes of searches: no gang of their own, and an end only when all their trials are over."""
 
-from tests.control.machine_room import Room, events, gang, ready, reloaded, started, stopped
-from turnout.control.turn import Conclude, Create, Delete, Finish, Forget, Remove, Stop, StopTrial, Turn
+from tests.control.stepping import Room, events, gang, ready, reloaded, started, stopped
+from turnout.control.turn import (
+    Create,
+    Delete,
+    FinishSearch,
+    FinishTrial,
+    Forget,
+    Remove,
+    Stop,
+    StopTrial,
+    Turn,
+)
 from turnout.errors import AlreadyExists, TurnoutError, WrongState
 from turnout.job import (
     Cause,
@@ -18,7 +28,7 @@ from turnout.job import (
     TrialState,
 )
 from turnout.job.search import Algorithm, Metric, Parameter
-from turnout.store import LiveJob
+from turnout.store import LiveRecord
 
 SEARCH = Search((Parameter("x", "float", 0, 1),), (Metric("y"),), (Algorithm("random"),))
 
@@ -48,7 +58,7 @@ def begun(room: Room, search: Job, number: int = 0) -> Job:
 
 
 def conclude(room: Room, search: Job, number: int = 0, best: str = "the best") -> Turn:
-    end = Conclude(search.id, number, TrialState.SUCCEEDED, 1, room.now, 0.5, {"y": 0.5}, best=best)
+    end = FinishTrial(search.id, number, TrialState.SUCCEEDED, 1, room.now, 0.5, {"y": 0.5}, best=best)
     return room.step(end)
 
 
@@ -103,7 +113,7 @@ def test_a_search_that_is_done_says_so():
     search = room.create(searching())
     room.end(begun(room, search))
     conclude(room, search)
-    turn = room.step(Finish(search.id, State.SUCCEEDED, Reason.SUCCEEDED, "the best"))
+    turn = room.step(FinishSearch(search.id, State.SUCCEEDED, Reason.SUCCEEDED, "the best"))
     assert (search.state, search.message) == (State.SUCCEEDED, "the best")
     assert events(turn, EventKind.ENDED) == ["the best"]
 
@@ -200,13 +210,13 @@ def test_a_trial_that_starts_over_or_is_preempted_goes_on_as_the_same_trial():
     assert (trial.started, search.started) == (began, began)
 
 
-def test_who_gives_up_a_trial_does_not_take_back_the_best():
+def test_stopping_a_trial_keeps_the_best_one():
     room = ready()
     search = room.create(searching())
     for number in range(2):
         room.end(begun(room, search, number))
     conclude(room, search, 0, best="the best")
-    room.step(Finish(search.id, State.FAILED, Reason.REFUSED, "no pool"))
+    room.step(FinishSearch(search.id, State.FAILED, Reason.REFUSED, "no pool"))
     conclude(room, search, 1, best="")
     assert search.message == "no pool; the best"
 
@@ -226,12 +236,12 @@ def test_the_next_service_knows_the_trials_that_are_not_over():
     search = room.create(searching())
     job = begun(room, search)
     room.end(job)
-    stored = LiveJob(search, searching(), [], (), tuple(room.machine.searches[search.id].trials.values()))
+    stored = LiveRecord(search, searching(), [], (), tuple(room.machine.searches[search.id].trials.values()))
     after = Room(stored=[stored])
     after.sync(job.current)
     assert after.turns[-1].instructions == [], "what it wrote is not given up"
     conclude(after, search)
-    after.step(Finish(search.id, State.SUCCEEDED, Reason.SUCCEEDED, "the best"))
+    after.step(FinishSearch(search.id, State.SUCCEEDED, Reason.SUCCEEDED, "the best"))
     assert search.state is State.SUCCEEDED
 
 

@@ -1,4 +1,4 @@
-"""A gang that finds itself by TF_CONFIG alone: everybody greets everybody else over TCP."""
+"""A program of a gang: finds its peers by TF_CONFIG alone and greets each of them over TCP."""
 
 import json
 import os
@@ -9,18 +9,18 @@ import time
 config = json.loads(os.environ["TF_CONFIG"])
 task = config["task"]
 me = config["cluster"][task["type"]][task["index"]]
-everybody = [where for addresses in config["cluster"].values() for where in addresses]
-others = [where for where in everybody if where != me]
+all_addresses = [where for addresses in config["cluster"].values() for where in addresses]
+others = [where for where in all_addresses if where != me]
 host, port = me.split(":")
 listener = socket.create_server((host, int(port)))
-heard: list[str] = []
+greetings: list[str] = []
 
 
 def listen() -> None:
-    while len(heard) < len(others):
+    while len(greetings) < len(others):
         connection, _ = listener.accept()
         with connection:
-            heard.append(connection.makefile().readline().strip())
+            greetings.append(connection.makefile().readline().strip())
 
 
 def greet(where: str) -> None:
@@ -39,4 +39,4 @@ listening.start()
 for where in others:
     greet(where)
 listening.join()
-print(f"{task['type']} {task['index']} heard {', '.join(sorted(heard))}")
+print(f"{task['type']} {task['index']} was greeted by {', '.join(sorted(greetings))}")

@@ -1,18 +1,13 @@
-"""A local engine to try things with: starts programs, awaits what becomes of them, reads what they printed."""
+"""What the tests of every engine need: start programs, wait for reports about them, read what they printed."""
 
 import asyncio
 import contextlib
-import os
-import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import msgspec
-
-from turnout import config
-from turnout.engines.local import LocalEngine, Storage
+from turnout.engines import Engine
 from turnout.job import (
     Attempt,
     Ended,
@@ -28,63 +23,35 @@ from turnout.job import (
     Started,
     Synced,
 )
-from turnout.paths import Paths
-from turnout.vault import KeyRing
 
 MASTER = ReplicaName("master", 0)
-PATIENCE = 30
+TIMEOUT = 30
 
 
-class Directory(NamedTuple):
-    root: Path
-    parts: tuple[str, ...]
-    read_only: bool
+class Harness(ABC):
+    """An open engine that can be closed and opened again like a service that restarts. Subclasses make the engine."""
 
+    engine: Engine
 
-class Directories:
-    """Storage that knows `file://` only, and lets everybody everywhere."""
-
-    def bind(self, source: str, project: str, read_only: bool) -> Directory:
-        return Directory(Path(source.removeprefix("file://")), (), read_only)
-
-    def transfer(self, source: str, project: str) -> None:
-        return None
-
-    def open_object(self, source: str, project: str) -> None:
-        return None
-
-    def near(self, source: str, project: str) -> None:
-        return None
-
-
-class Yard:
-    def __init__(self, place: Path, **local: Any) -> None:
-        self.place = place
-        self.paths = Paths(place / "data")
-        limits = {
-            name: local.pop(name) for name in ("processes", "log_bytes", "sample_seconds") if name in local
-        }
-        runtimes = local.pop("runtimes", {})
-        self._storage: Storage = local.pop("storage", None) or Directories()
-        self._ring: KeyRing = local.pop("ring", None) or KeyRing()
-        self._flags: config.Table = {"engines": {"local": local}, "limits": limits, "runtimes": runtimes}
-        self.sandbox: str = local["sandbox"]
+    def __init__(self) -> None:
         self.reports: list[Report] = []
-        self._news = asyncio.Condition()
-        # As in life no two services have jobs of the same id: leftovers of one are known by it, all over the machine.
+        self._reported = asyncio.Condition()
+        # No two harnesses have jobs of the same id, because processes are found by it on the whole machine.
         self._jobs = time.time_ns()
 
+    @abstractmethod
+    def make_engine(self) -> Engine: ...
+
     async def __aenter__(self) -> Self:
-        self.engine = LocalEngine(self.paths, config.load(flags=self._flags), self._storage, self._ring)
+        self.engine = self.make_engine()
         await self.engine.open()
         self._listener = asyncio.get_running_loop().create_task(self._listen())
         await self.wait(lambda report: isinstance(report, Synced))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Ends what runs, so that the keeper ends too."""
         await self.stop_all()
-        await self.leave()
+        await self.disconnect()
 
     async def stop_all(self) -> None:
         ended = {(report.attempt, report.replica) for report in self.reports if isinstance(report, Ended)}
@@ -93,27 +60,17 @@ class Yard:
                 await self.engine.stop(report.attempt, 0)
                 await self.ended(report.attempt, report.replica)
 
-    async def leave(self) -> None:
-        """As the service does when it ends: what runs goes on."""
+    async def disconnect(self) -> None:
+        """As the service does when it stops: jobs continue."""
         self._listener.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._listener
         await self.engine.close()
 
-    async def come_back(self) -> None:
-        """The service again, after `leave`."""
+    async def reconnect(self) -> None:
+        """As the next service does, after `disconnect`."""
         self.reports.clear()
         await self.__aenter__()
-
-    async def kill_keeper(self) -> None:
-        """And wait until the next one has told all that it knows."""
-        self.reports.clear()
-        os.kill(self.keeper, signal.SIGKILL)
-        await self.wait(lambda report: isinstance(report, Synced))
-
-    @property
-    def keeper(self) -> int:
-        return self.engine.keeper
 
     async def start(self, *argv: str, **details: Any) -> Attempt:
         launch = self.launch(*argv, **details)
@@ -140,7 +97,7 @@ class Yard:
         user: int | None = None,
         scratch: tuple[str, ...] = (),
         dialect: str = "tia",
-        key: str = "",
+        project: str = "default",
     ) -> Launch:
         self._jobs += 1
         program = Program(argv, runtime=runtime, user=user)
@@ -148,9 +105,7 @@ class Yard:
         spec = Spec(
             roles or (master,), mounts=mounts, scratch=scratch, policy=policy, working_dir=working_dir
         )
-        if key:
-            spec = msgspec.structs.replace(spec, key=key, wrapped_key=self._ring.new(key).header.text)
-        return Launch(Attempt(self._jobs, 1), "default", dialect, "my-job", spec, gpus or {})
+        return Launch(Attempt(self._jobs, 1), project, dialect, "my-job", spec, gpus or {})
 
     async def started(self, attempt: Attempt, replica: ReplicaName = MASTER) -> Started:
         found = await self.wait(
@@ -167,41 +122,31 @@ class Yard:
         return found
 
     async def wait(self, wanted: Callable[[Report], bool]) -> Report:
-        """For the first such report, if it has not come yet."""
-        async with asyncio.timeout(PATIENCE), self._news:
+        """Wait for the first such report, if it has not come yet."""
+        async with asyncio.timeout(TIMEOUT), self._reported:
             while True:
                 for report in self.reports:
                     if wanted(report):
                         return report
-                await self._news.wait()
+                await self._reported.wait()
 
-    def out(self, attempt: Attempt, replica: ReplicaName = MASTER, stream: int = 0) -> str:
+    def output(self, attempt: Attempt, replica: ReplicaName = MASTER, stream: int = 0) -> str:
         log = self.engine.log(attempt, replica)
         return log.read(stream, 0, log.size(stream)).decode()
 
-    async def printed(
+    async def wait_for_output(
         self, attempt: Attempt, text: str, replica: ReplicaName = MASTER, stream: int = 0
     ) -> str:
-        """Waits until it has printed this; all that it has printed then."""
-        async with asyncio.timeout(PATIENCE):
+        """Wait until it has printed this text. Returns all its output."""
+        async with asyncio.timeout(TIMEOUT):
             async for _ in self.engine.follow(attempt):
-                said = self.out(attempt, replica, stream)
-                if text in said:
-                    return said
+                output = self.output(attempt, replica, stream)
+                if text in output:
+                    return output
         raise AssertionError
 
     async def _listen(self) -> None:
         async for report in self.engine.reports():
-            async with self._news:
+            async with self._reported:
                 self.reports.append(report)
-                self._news.notify_all()
-
-
-def alive(marker: str) -> list[int]:
-    """Processes whose command line holds the marker; zombies are not alive and have none."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdecimal() and marker.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-    return [pid for pid in found if pid != os.getpid()]
+                self._reported.notify_all()

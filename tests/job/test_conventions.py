@@ -1,4 +1,4 @@
-"""What one cloud tells besides what all do."""
+"""The variables and host names that only one cloud has."""
 
 import re
 

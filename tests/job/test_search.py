@@ -1,11 +1,11 @@
-"""What a search is made of, and which ones make no sense."""
+"""The parts of a search, and the searches that are refused."""
 
 import msgspec
 import pytest
 
 from turnout.errors import Invalid
 from turnout.job import Search
-from turnout.job.algorithms import ALGORITHMS, budgets, check, grid, told, turn
+from turnout.job.algorithms import ALGORITHMS, algorithm_of, budgets, check, grid, param_value
 from turnout.job.search import Algorithm, Condition, Metric, Parameter, levels, only_active, read_skip, skips
 
 LR = Parameter("lr", "float", 0.001, 1, scale="log")
@@ -62,17 +62,17 @@ def test_a_parameter_without_its_condition_is_left_out():
     assert len(only_active(parameters, {"optimizer": "sgd", "momentum": 0.5, "decay": 1})) == 3
 
 
-def test_algorithms_take_their_turns():
+def test_algorithms_run_one_after_the_other():
     both = search(
         algorithms=(Algorithm("tpe_search", {"num_samples": "3"}), Algorithm("random", {"num_samples": 2})),
     )
     assert budgets(both) == (3, 2)
-    assert [turn(both, number) for number in range(5)] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert [algorithm_of((3, 2), number) for number in range(5)] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     with pytest.raises(Invalid, match="5 trials"):
-        turn(both, 5)
+        algorithm_of((3, 2), 5)
 
 
-def test_the_number_of_trials_is_for_who_says_nothing_else():
+def test_max_trials_limits_the_trials_of_an_algorithm():
     assert budgets(search(max_trials=7)) == (7,)
     assert budgets(search()) == (20,)
     assert budgets(search(max_trials=2, algorithms=(Algorithm("random", {"num_samples": 5}),))) == (2,)
@@ -87,7 +87,7 @@ def test_a_grid_has_each_point_once_and_not_those_to_skip():
 
 
 WRONG = {
-    "there twice": search(LR, LR),
+    "twice": search(LR, LR),
     "above its upper bound": search(Parameter("x", "float", 2, 1)),
     "must be above 0": search(Parameter("x", "float", 0, 1, scale="log")),
     "needs a lower and an upper bound": search(Parameter("x", "float", 0)),
@@ -96,7 +96,7 @@ WRONG = {
     "at least one value": search(Parameter("x", "categorical")),
     "must be numbers": search(Parameter("x", "discrete", values=("small", "1"))),
     "1 to 100000 points": search(Parameter("x", "float", 0, 1, points=0)),
-    "a value of x is there twice": search(Parameter("x", "discrete", values=("1", "1.0"))),
+    "x has a value twice": search(Parameter("x", "discrete", values=("1", "1.0"))),
     "must come before": search(Parameter("x", "float", 0, 1, condition=Condition("y", (1,)))),
     "cannot have": search(DEPTH, Parameter("x", "float", 0, 1, condition=Condition("depth", (9,)))),
     "there is no search algorithm": search(algorithm="magic"),
@@ -110,7 +110,7 @@ WRONG = {
     "at least one parameter": Search((), (Metric("loss"),), (Algorithm("random"),)),
     "at least one metric": Search((LR,), (), (Algorithm("random"),)),
     "needs an algorithm": Search((LR,), (Metric("loss"),), ()),
-    "at least one trial at a time": search(parallel=0),
+    "at least 1 trial at a time": search(parallel=0),
 }
 
 
@@ -125,10 +125,10 @@ def test_what_makes_no_sense_is_said_in_words(words: str, tried: Search):
 def test_defaults_are_allowed(name: str):
     tried = search(DEPTH, algorithm=name)
     check(tried)
-    assert told(tried.algorithms[0], "num_samples") == 20
+    assert param_value(tried.algorithms[0], "num_samples") == 20
 
 
 def test_numbers_may_come_as_text():
     algorithm = Algorithm("bayes_opt_search", {"kappa": "3", "seed": "7", "kind": "ei"})
     check(search(algorithms=(algorithm,)))
-    assert (told(algorithm, "kappa"), told(algorithm, "seed"), told(algorithm, "xi")) == (3.0, 7, 0.0)
+    assert [param_value(algorithm, name) for name in ("kappa", "seed", "xi")] == [3.0, 7, 0.0]

@@ -82,7 +82,7 @@ def test_an_evaluator_is_no_part_of_tensorflows_cluster():
 
 
 def test_the_maps_show_the_job_where_it_wants_that():
-    launch, gang = vertex_pools(told='{"workerPoolSpecs":[{}]}')
+    launch, gang = vertex_pools(config_job='{"workerPoolSpecs":[{}]}')
     for name in ("TF_CONFIG", "CLUSTER_SPEC"):
         told = json.loads(everything(launch, gang, 1)[name])
         assert told["job"] == {"workerPoolSpecs": [{}]}

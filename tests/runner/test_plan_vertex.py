@@ -1,4 +1,4 @@
-"""What Vertex tells a replica at its start: names, ranks, maps, and what the job's own variables make of them."""
+"""Environment of a Vertex replica: names, ranks, cluster maps, and references in the job's own variables."""
 
 import json
 from pathlib import Path
@@ -16,9 +16,9 @@ PROGRAM = Program(("true",))
 
 
 def planned(
-    *roles: Role, layout: Layout = BOXED, told: str = "", only: ReplicaName | None = None
+    *roles: Role, layout: Layout = BOXED, config_job: str = "", only: ReplicaName | None = None
 ) -> GangPlan:
-    launch = Launch(Attempt(7, 1), "default", "vertex", "my job", Spec(roles, told=told))
+    launch = Launch(Attempt(7, 1), "default", "vertex", "my job", Spec(roles, config_job=config_job))
     host = convention("vertex").host
     gang = tuple(
         Peer(name, host(launch, name), f"127.64.0.{number}", (10000, 10001))
@@ -36,7 +36,7 @@ def pools(*counts: int, **details: object) -> list[Role]:
 
 
 def environment(plan: GangPlan, rank: int) -> dict[str, str]:
-    """As the keeper puts it together."""
+    """As the supervisor builds it."""
     replica = plan.replicas[rank]
     return replica.env | {name: plan.shared.maps[name] + task for name, task in replica.tasks.items()}
 
@@ -45,15 +45,15 @@ def named(plan: GangPlan) -> list[str]:
     return [replica.name for replica in plan.replicas]
 
 
-def test_one_replica_has_no_rank_and_no_tf_config():
-    told = environment(planned(*pools(1), told='{"a":1}'), 0)
+def test_a_single_replica_has_no_rank_and_no_tf_config():
+    told = environment(planned(*pools(1), config_job='{"a":1}'), 0)
     assert not told.keys() & {"TF_CONFIG", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK"}
     spec = json.loads(told["CLUSTER_SPEC"])
     assert (spec["cluster"], spec["job"]) == ({"workerpool0": [f"{told['HOSTNAME']}:10000"]}, {"a": 1})
 
 
 @pytest.mark.parametrize("layout", [BOXED, BARE])
-def test_several_know_each_other_by_name_where_names_can_be_looked_up(layout: Layout):
+def test_replicas_use_host_names_in_a_sandbox_and_addresses_without(layout: Layout):
     plan = planned(*pools(1, 2), layout=layout)
     told = environment(plan, 2)
     assert (told["RANK"], told["WORLD_SIZE"]) == ("2", "3")
@@ -64,7 +64,7 @@ def test_several_know_each_other_by_name_where_names_can_be_looked_up(layout: La
     assert f"127.64.0.1 {lead}\n" in plan.shared.hosts or layout is BARE
 
 
-def test_variables_that_refer_to_what_is_known_only_now():
+def test_references_to_variables_that_are_set_at_the_start():
     env = {
         "ID": "$(TURNOUT_JOB)",
         "ME": "$(RANK)/$(ID) $$(RANK) $(NONE)",
@@ -77,12 +77,12 @@ def test_variables_that_refer_to_what_is_known_only_now():
     assert told["TF"] == "x" + told["TF_CONFIG"]
 
 
-def test_a_reference_to_what_one_alone_does_not_have_stays():
+def test_an_unknown_reference_is_kept():
     role = Role("workerpool0", PROGRAM, leads=True, env={"ME": "$(RANK)"}, late=("ME",))
     assert environment(planned(role), 0)["ME"] == "$(RANK)"
 
 
-def test_of_one_that_starts_again_it_is_the_same_plan():
+def test_a_restarted_replica_has_the_same_plan():
     whole = planned(*pools(1, 2))
     one = planned(*pools(1, 2), only=ReplicaName("workerpool1", 1))
     assert named(whole) == ["workerpool0-0", "workerpool1-0", "workerpool1-1"]

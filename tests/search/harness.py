@@ -1,4 +1,4 @@
-"""A service without its doors that conducts searches with real processes: a trial is a shell script."""
+"""A service without its HTTP server that runs searches with real processes: a trial is a shell script."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -6,30 +6,33 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import json
 from msgspec.structs import replace
 
-from tests.engines.local.yard import Directories
+from tests.engines.local.harness import UnrestrictedHostPaths
 from turnout import config
-from turnout.control import Control
+from turnout.control import Controller
+from turnout.engines import EngineRegistry
 from turnout.engines.local import LocalEngine
 from turnout.errors import TurnoutError
 from turnout.job import Job, NewJob, Policy, Program, Resources, Role, Search, Spec, Trial, TrialState
 from turnout.job.search import Algorithm, Metric, Parameter
 from turnout.paths import Paths
-from turnout.search import Conductor
+from turnout.search import SearchController, SearchWorkerPool
+from turnout.search.worker_pool import PROGRAM
 from turnout.service import Caller, Jobs, JobView, Logs, Searches, TrialJobs
 from turnout.store import Store
 
-PATIENCE = 60
+PATIENCE = 100
 SCORE = 'echo "score: $x"; '
 ME = Caller("alice", "p")
 
 
-class Open(NamedTuple):
+class RunningService(NamedTuple):
     jobs: Jobs
     searches: Searches
     store: Store
-    control: Control
+    control: Controller
 
     async def create(self, new: NewJob) -> Job:
         return await self.jobs.create(ME, new)
@@ -54,8 +57,8 @@ class Open(NamedTuple):
                     await changed.wait()
 
 
-class Stage:
-    """A directory that jobs can write to."""
+class Harness:
+    """Starts services on one data directory, and makes jobs for them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -63,43 +66,47 @@ class Stage:
         self.shared.mkdir(mode=0o777)
         self.shared.chmod(0o777)
         self.policy = Policy(grace=5)
-        """Of each trial."""
+        """The policy of each trial."""
         self.workers = 0
-        """Beside the master of each trial, with the same script; TF_CONFIG says who is who."""
+        """Workers of each trial besides its master, with the same script; TF_CONFIG tells them apart."""
         self.trouble: dict[int, TurnoutError] = {}
-        """Trials that no job can be made of."""
-        self.hands: type[TrialJobs] = TrialJobs
+        """Errors to raise in place of making the jobs of these trials."""
+        self.trial_runner: type[TrialJobs] = TrialJobs
+        self.program = PROGRAM
+        """The program of the search workers."""
 
     @asynccontextmanager
-    async def service(self, **local: object) -> AsyncIterator[Open]:
+    async def service(self, **local: object) -> AsyncIterator[RunningService]:
         settings = config.load(flags={"engines": {"local": {"sandbox": "none", **local}}})
-        engine = LocalEngine(Paths(self.root / "data"), settings, Directories())
+        engine = LocalEngine(Paths(self.root / "data"), settings, UnrestrictedHostPaths())
         store = Store.open("", self.root / "turnout.db")
-        control = Control(store, {"local": engine}, {"here": "local"})
-        jobs = Jobs(store, control, ["here"])
-        conductor = Conductor(store, self.hands(jobs, Logs(jobs), control, {"tia": self.trial_job}))
-        control.conduct = conductor.take
+        registry = EngineRegistry({"local": engine}, {"here": "local"})
+        control = Controller(store, registry)
+        jobs = Jobs(store, control, registry)
+        trial_runner = self.trial_runner(jobs, Logs(jobs), control, {"tia": self.trial_job})
+        controller = SearchController(store, trial_runner, SearchWorkerPool(program=self.program))
+        control.on_new_search = controller.add
         await engine.open()
         await control.start()
-        conductor.start()
+        controller.start()
         try:
-            yield Open(jobs, Searches(store, control, conductor), store, control)
+            yield RunningService(jobs, Searches(store, control, controller), store, control)
         finally:
-            await conductor.close()
+            await controller.close()
             await control.close()
             await engine.close()
             await store.close()
 
     def search(self, script: str, search: Search, name: str = "search", **policy: object) -> NewJob:
-        """The script is run for each trial: `$x` is what it tries, `$SHARED` a directory, `$TRIAL` its number."""
+        """Each trial runs the script: `$x` is its parameter, `$SHARED` a directory, `$TRIAL` its number."""
         spec = Spec((self._role({}),), policy=Policy(**policy), search=search)  # type: ignore[arg-type]
-        return NewJob("p", "tia", "tia:here", name, name, "here", spec, script.encode())
+        return NewJob("p", "tia", "tia:here", name, name, "here", spec, json.encode(script))
 
     def trial_job(self, parent: JobView, trial: Trial) -> NewJob:
         if trial.number in self.trouble:
             raise self.trouble[trial.number]
         env = {name: str(value) for name, value in trial.parameters.items()}
-        role = self._role(env | {"TRIAL": str(trial.number)}, parent.document.decode())
+        role = self._role(env | {"TRIAL": str(trial.number)}, json.decode(parent.document, type=str))
         worker = replace(role, name="worker", replicas=self.workers, leads=False)
         roles = (role, worker) if self.workers else (role,)
         spec = Spec(roles, scratch=("/var/hypertune",), policy=self.policy)
@@ -111,10 +118,10 @@ class Stage:
     def _role(self, env: Mapping[str, str], script: str = "exit 1") -> Role:
         shared = {"SHARED": str(self.shared), "FILE": "/var/hypertune/output.metrics"}
         program = Program(("sh", "-c", script))
-        return Role("master", program, resources=Resources(cpu=1), env=shared | dict(env), leads=True)
+        return Role("master", program, resources=Resources.of(cores=1), env=shared | dict(env), leads=True)
 
 
-async def outcome(here: Open, new: NewJob) -> tuple[JobView, list[Trial]]:
+async def outcome(here: RunningService, new: NewJob) -> tuple[JobView, list[Trial]]:
     view = await here.ended((await here.create(new)).id)
     return view, await here.searches.trials(view)
 
@@ -129,7 +136,7 @@ def until(name: str) -> str:
 
 
 def along_x(algorithm: str = "random", trials: int = 6, wide: int = 2, **fields: object) -> Search:
-    """x between 0 and 1, and the larger its score the better."""
+    """A search that maximises `score` for x between 0 and 1."""
     return Search(
         parameters=(Parameter("x", "float", 0, 1),),
         metrics=(Metric("score", "max", regex=r"score: (\S+)"),),

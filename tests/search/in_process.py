@@ -1,11 +1,11 @@
-"""Searches by the desk of the child process, without the process."""
+"""Searches by the study of a search worker, in the tests' own process."""
 
 from collections.abc import Callable
 
 from turnout.job import Search
 from turnout.job.search import Algorithm, Metric, Parameter, Point
-from turnout.search.child import Desk
-from turnout.search.seen import Seen
+from turnout.search.suggester import KnownTrial
+from turnout.search.worker import Study
 
 Objective = Callable[[Point], float | None]
 
@@ -22,17 +22,17 @@ def space(bounds: dict[str, tuple[float, float]], algorithm: str, wide: int = 1,
 def run(
     search: Search, objective: Objective, trials: int, *, wide: int = 1, forget: bool = False
 ) -> list[Point]:
-    """Asks for as many points as run at a time, then tells of them; `forget`: by a new desk each time."""
-    known: dict[int, Seen] = {}
-    desk = Desk(search, 1)
+    """Asks for `wide` points at a time, then tells their results; `forget`: uses a new study for each point."""
+    known: dict[int, KnownTrial] = {}
+    study = Study(search, 1)
     while len(known) < trials:
         batch = range(len(known), min(len(known) + wide, trials))
         for number in batch:
             if forget:
-                desk = Desk(search, 1)
-            desk.learn(list(known.values()))
-            known[number] = Seen(number, desk.ask(number))
+                study = Study(search, 1)
+            study.learn(list(known.values()))
+            known[number] = KnownTrial(number, study.ask(number))
         for number in batch:
             point = known[number].point
-            known[number] = Seen(number, point, objective(point), done=True)
+            known[number] = KnownTrial(number, point, objective(point), done=True)
     return [known[number].point for number in range(trials)]

@@ -1,4 +1,4 @@
-"""What trials go through: retries, preemption, queues, deaths of those around them, ends at bad moments."""
+"""Trials under retries, preemption and queues; killed processes and failures at bad moments."""
 
 import asyncio
 import os
@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.running import children
-from tests.search.searching import run
-from tests.search.stage import ME, PATIENCE, SCORE, Open, Stage, along_x, outcome, over, until
+from tests.search.faulty_workers import process
+from tests.search.harness import ME, PATIENCE, SCORE, Harness, RunningService, along_x, outcome, over, until
+from tests.search.in_process import run
 from turnout.errors import Invalid, NotFound, WrongState
 from turnout.job import (
     Compare,
@@ -37,13 +38,13 @@ from turnout.service import Caller, JobView, TrialJobs
 from turnout.store import StoreError
 
 ONE_PLACE = 0.0001
-"""So little that one gang has all of it."""
+"""CPU for one gang only."""
 RETRIED = Policy(grace=5, retries=(Retry((Reason.PROGRAM_FAILED,), 1),))
 FIRST = 'if mkdir "$SHARED/first-$TRIAL" 2>/dev/null; then '
-"""What follows is for the first attempt of a trial."""
+"""Only the first attempt of a trial runs what follows."""
 
 
-async def curve(here: Open, view: JobView, number: int = 0) -> dict[int, float]:
+async def curve(here: RunningService, view: JobView, number: int = 0) -> dict[int, float]:
     return {one.step: one.metrics["score"] for one in await here.searches.measurements(view, number)}
 
 
@@ -53,7 +54,7 @@ def tpe(trials: int, wide: int = 1) -> Search:
 
 
 class TestRetries:
-    """All attempts of a trial are one story: what is said of a step again replaces it, what was said last counts."""
+    """All attempts of a trial count: a step that is reported again is replaced, and the last report is the result."""
 
     LONG_THEN_SHORT = f"""
     say() {{ echo "TURNOUT_METRIC score=$2 step=$1"; }}
@@ -61,42 +62,40 @@ class TestRetries:
     say 1 0.1; say 2 0.2;
     """
 
-    async def test_the_last_attempt_decides(self, stage: Stage) -> None:
-        stage.policy = RETRIED
-        async with stage.service() as here:
-            view, (trial,) = await outcome(here, stage.search(self.LONG_THEN_SHORT, along_x(trials=1)))
+    async def test_the_last_attempt_decides(self, harness: Harness) -> None:
+        harness.policy = RETRIED
+        async with harness.service() as here:
+            view, (trial,) = await outcome(here, harness.search(self.LONG_THEN_SHORT, along_x(trials=1)))
             assert (trial.state, trial.value) == (TrialState.SUCCEEDED, 0.2)
             assert (await here.jobs.by_id(ME, trial.child)).job.attempt == 2
             assert await curve(here, view) == {1: 0.1, 2: 0.2, 3: 0.9}
 
-    async def test_also_if_the_service_is_another_by_then(self, stage: Stage) -> None:
-        stage.policy = RETRIED
-        async with stage.service() as here:
+    async def test_the_last_attempt_decides_after_a_restart_of_the_service(self, harness: Harness) -> None:
+        harness.policy = RETRIED
+        async with harness.service() as here:
             script = self.LONG_THEN_SHORT + until("go")
-            job = await here.create(stage.search(script, along_x(trials=1)))
+            job = await here.create(harness.search(script, along_x(trials=1)))
             view = await here.until(job.id, lambda job: job.state is State.RUNNING)
             async with asyncio.timeout(PATIENCE):
                 while await curve(here, view) != {1: 0.1, 2: 0.2, 3: 0.9}:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-        async with stage.service() as here:
-            (stage.shared / "go").touch()
+        async with harness.service() as here:
+            (harness.shared / "go").touch()
             view = await here.ended(job.id)
             assert [one.value for one in await here.searches.trials(view)] == [0.2]
 
-    async def test_what_was_said_before_counts_if_the_last_attempt_has_nothing_to_add(
-        self, stage: Stage
-    ) -> None:
-        stage.policy = RETRIED
-        async with stage.service() as here:
+    async def test_earlier_reports_count_if_the_last_attempt_reports_nothing(self, harness: Harness) -> None:
+        harness.policy = RETRIED
+        async with harness.service() as here:
             script = f"{FIRST} echo score: 0.5; exit 3; fi"
-            _, (trial,) = await outcome(here, stage.search(script, along_x(trials=1)))
+            _, (trial,) = await outcome(here, harness.search(script, along_x(trials=1)))
             assert (trial.state, trial.value) == (TrialState.SUCCEEDED, 0.5)
 
-    async def test_a_trial_fails_when_its_last_retry_does(self, stage: Stage) -> None:
-        stage.policy = RETRIED
-        async with stage.service() as here:
+    async def test_a_trial_fails_when_its_last_retry_does(self, harness: Harness) -> None:
+        harness.policy = RETRIED
+        async with harness.service() as here:
             _, trials = await outcome(
-                here, stage.search("echo score: 0.5; exit 3", along_x(trials=2, wide=1))
+                here, harness.search("echo score: 0.5; exit 3", along_x(trials=2, wide=1))
             )
             assert [(one.state, one.value) for one in trials] == [(TrialState.INFEASIBLE, None)] * 2
             attempts = [(await here.jobs.by_id(ME, one.child)).job.attempt for one in trials]
@@ -104,20 +103,20 @@ class TestRetries:
 
 
 class TestPlaces:
-    async def test_nobody_is_sent_after_a_trial_that_was_preempted(self, stage: Stage) -> None:
-        stage.policy = Policy(grace=5, preemptible=True)
-        async with stage.service(overcommit=ONE_PLACE) as here:
+    async def test_no_trial_starts_while_a_preempted_one_waits(self, harness: Harness) -> None:
+        harness.policy = Policy(grace=5, preemptible=True)
+        async with harness.service(overcommit=ONE_PLACE) as here:
             script = SCORE + f'if [ "$TRIAL" = 0 ]; then {until("go")} fi'
-            job = await here.create(stage.search(script, along_x(trials=4)))
+            job = await here.create(harness.search(script, along_x(trials=4)))
             view = await here.until(job.id, lambda job: job.state is State.RUNNING)
             first, second = await here.trials_until(view, lambda trials: len(trials) == 2)
-            urgent = await here.create(_urgent(stage))
+            urgent = await here.create(_urgent(harness))
             await here.until(urgent.id, lambda job: job.state is State.RUNNING)
             await here.until(first.child, lambda job: job.state is State.QUEUED)
             await here.searches.stop_trial(ME, view, second.id)
             await here.trials_until(view, lambda trials: len(over(trials)) == 1)
-            (stage.shared / "go").touch()
-            (stage.shared / "calm").touch()
+            (harness.shared / "go").touch()
+            (harness.shared / "calm").touch()
             urgent = (await here.ended(urgent.id)).job
             view = await here.ended(job.id)
             trials = await here.searches.trials(view)
@@ -132,10 +131,10 @@ class TestPlaces:
             assert all(one.created > urgent.ended for one in trials[2:])
             assert (await here.jobs.by_id(ME, first.child)).job.attempt == 2
 
-    async def test_two_searches_share_the_one_place(self, stage: Stage) -> None:
+    async def test_two_searches_share_the_capacity_for_one_trial(self, harness: Harness) -> None:
         script = SCORE + 'mkdir "$SHARED/place" || exit 9; sleep 0.05; rmdir "$SHARED/place"'
-        async with stage.service(overcommit=ONE_PLACE) as here:
-            both = [await here.create(stage.search(script, along_x(trials=4), name)) for name in "ab"]
+        async with harness.service(overcommit=ONE_PLACE) as here:
+            both = [await here.create(harness.search(script, along_x(trials=4), name)) for name in "ab"]
             for job in both:
                 view = await here.ended(job.id)
                 trials = await here.searches.trials(view)
@@ -145,9 +144,9 @@ class TestPlaces:
             assert begun[1] is not None
             assert (begun[1].started or 0) < (begun[0].ended or 0), "they take turns"
 
-    async def test_a_trial_can_be_a_gang(self, stage: Stage) -> None:
-        """It starts whole or not at all; what any of them says counts; who fails fails the trial."""
-        stage.workers = 2
+    async def test_a_trial_can_be_a_gang(self, harness: Harness) -> None:
+        """A gang starts as a whole; the reports of all replicas count; one failed replica fails the trial."""
+        harness.workers = 2
         script = f"""
         case "$TF_CONFIG" in *'"type":"worker"'*|*'"type": "worker"'*) me=worker;; *) me=master;; esac
         echo "$TRIAL $me" >> "$SHARED/starts"
@@ -155,8 +154,8 @@ class TestPlaces:
         if [ "$TRIAL" = 1 ]; then {until("never")} fi
         {SCORE}
         """
-        async with stage.service(overcommit=ONE_PLACE) as here:
-            view, trials = await outcome(here, stage.search(script, along_x(trials=3, wide=3)))
+        async with harness.service(overcommit=ONE_PLACE) as here:
+            view, trials = await outcome(here, harness.search(script, along_x(trials=3, wide=3)))
             assert view.job.state is State.SUCCEEDED, view.job
             assert [one.state for one in trials] == [
                 TrialState.SUCCEEDED,
@@ -165,25 +164,27 @@ class TestPlaces:
             ]
             assert re.fullmatch(r"worker-\d exited with code 1", trials[1].message)
             assert trials[2].value == trials[2].parameters["x"]
-        starts = (stage.shared / "starts").read_text().splitlines()
+        starts = (harness.shared / "starts").read_text().splitlines()
         assert sorted(starts) == sorted(
             f"{number} {who}" for number in range(3) for who in ("master", "worker", "worker")
         )
 
 
-def _urgent(stage: Stage) -> NewJob:
+def _urgent(harness: Harness) -> NewJob:
     program = Program(("sh", "-c", until("calm")))
-    role = Role("master", program, resources=Resources(cpu=1), env={"SHARED": str(stage.shared)}, leads=True)
+    role = Role(
+        "master", program, resources=Resources.of(cores=1), env={"SHARED": str(harness.shared)}, leads=True
+    )
     spec = Spec((role,), policy=Policy(priority=9))
     return NewJob("p", "tia", "tia:here", "urgent", "urgent", "here", spec, b"")
 
 
 class TestDeaths:
     @pytest.mark.slow
-    async def test_the_process_with_the_libraries_may_die_at_any_time(self, stage: Stage) -> None:
+    async def test_a_worker_may_die_at_any_time(self, harness: Harness) -> None:
         search = tpe(8)
-        async with stage.service() as here:
-            job = await here.create(stage.search(SCORE, search))
+        async with harness.service() as here:
+            job = await here.create(harness.search(SCORE, search))
             view = await here.until(job.id, lambda job: job.state is State.RUNNING)
             for done in (1, 2, 5):
                 await here.trials_until(view, lambda trials, done=done: len(over(trials)) >= done)
@@ -193,52 +194,50 @@ class TestDeaths:
             points = [one.parameters for one in await here.searches.trials(view)]
         assert points == run(search, lambda point: float(point["x"]), 8)
 
-    async def test_when_it_cannot_live_the_search_fails_and_says_so(
-        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("turnout.search.asker._START", "import os; os.kill(os.getpid(), 9)")
-        async with stage.service() as here:
-            view, _ = await outcome(here, stage.search(SCORE, along_x(trials=2)))
+    async def test_a_search_fails_if_its_worker_always_dies(self, harness: Harness) -> None:
+        harness.program = process("killed")
+        async with harness.service() as here:
+            view, _ = await outcome(here, harness.search(SCORE, along_x(trials=2)))
             assert (view.job.state, view.job.reason) == (State.FAILED, Reason.REFUSED)
-            assert "the search process ended 3 times (SIGKILL)" in view.job.message
+            assert "the search process was killed by SIGKILL, 3 times" in view.job.message
 
-    async def test_a_number_that_was_left_out_is_made_up_for(self, stage: Stage) -> None:
-        """Two are begun at once, and the service dies when only the second is on disk."""
+    async def test_a_missing_trial_number_is_filled_in(self, harness: Harness) -> None:
+        """Two trials start at once, and the service dies when only the second is on disk."""
         search = along_x(trials=4)
-        async with stage.service() as here:
-            here.control.conduct = lambda job_id: None
-            job = await here.create(stage.search(SCORE, search))
+        async with harness.service() as here:
+            here.control.on_new_search = lambda job_id: None
+            job = await here.create(harness.search(SCORE, search))
             point = run(search, lambda _: 0, 2)[1]
             second = Trial(job.id, 1, "00000001", 0, point, child=0, created=0)
-            new = stage.trial_job(await here.jobs.view(job), second)
+            new = harness.trial_job(await here.jobs.view(job), second)
             await here.jobs.create(ME, new, second)
-        async with stage.service() as here:
+        async with harness.service() as here:
             view = await here.ended(job.id)
             trials = await here.searches.trials(view)
             assert view.job.state is State.SUCCEEDED, view.job
             assert [one.number for one in trials] == [0, 1, 2, 3]
             assert trials[1].id == second.id
 
-    async def test_what_the_store_did_too_late_to_say_so_is_not_done_again(self, stage: Stage) -> None:
-        stage.hands = Late
+    async def test_a_commit_without_a_reply_is_not_repeated(self, harness: Harness) -> None:
+        harness.trial_runner = Late
         Late.told = set()
-        async with stage.service() as here:
-            view, trials = await outcome(here, stage.search(SCORE, along_x(trials=4)))
+        async with harness.service() as here:
+            view, trials = await outcome(here, harness.search(SCORE, along_x(trials=4)))
             assert view.job.state is State.SUCCEEDED, view.job
             assert [one.number for one in trials] == [0, 1, 2, 3]
         assert Late.told == {"create", "conclude"}
 
-    async def test_a_database_that_is_away_for_a_while_fails_no_trial(self, stage: Stage) -> None:
-        stage.hands = Flaky
+    async def test_a_database_that_is_away_for_a_while_fails_no_trial(self, harness: Harness) -> None:
+        harness.trial_runner = Flaky
         Flaky.told = set()
-        async with stage.service() as here:
-            _, trials = await outcome(here, stage.search(SCORE, along_x(trials=2)))
+        async with harness.service() as here:
+            _, trials = await outcome(here, harness.search(SCORE, along_x(trials=2)))
             assert [one.state for one in trials] == [TrialState.SUCCEEDED] * 2
         assert len(Flaky.told) == 2
 
 
 class Late(TrialJobs):
-    """Of each kind one answer is lost; who asks again hears that it was done already."""
+    """One reply of each kind is lost; the repeated request is refused because it was carried out already."""
 
     told: ClassVar[set[str]] = set()
 
@@ -259,7 +258,7 @@ class Late(TrialJobs):
 
 
 class Flaky(TrialJobs):
-    """The first time that a log is read to its end, the database is not there."""
+    """The database is unavailable when a log is first read to its end."""
 
     told: ClassVar[set[int]] = set()
 
@@ -272,17 +271,17 @@ class Flaky(TrialJobs):
 
 def _kill_the_libraries() -> None:
     for pid in children(os.getpid()):
-        if b"turnout.search.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"turnout.search.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
 
 
 class TestEnds:
     @pytest.mark.parametrize("how", ["delete", "stop"])
-    async def test_while_trials_are_being_made(self, stage: Stage, how: str) -> None:
-        async with stage.service() as here:
+    async def test_while_trials_are_being_made(self, harness: Harness, how: str) -> None:
+        async with harness.service() as here:
             made: list[Job] = []
             for number in range(12):
-                job = await here.create(stage.search(SCORE, along_x(trials=30, wide=4), f"search-{number}"))
+                job = await here.create(harness.search(SCORE, along_x(trials=30, wide=4), f"search-{number}"))
                 made.append(job)
                 for _ in range(number):
                     await asyncio.sleep(0.005)
@@ -295,11 +294,11 @@ class TestEnds:
                     assert child is not None
                     assert (child.live, bool(child.deleted)) == (False, how == "delete")
 
-    async def test_a_trial_that_has_just_ended_by_itself_was_not_stopped(self, stage: Stage) -> None:
-        stage.hands = Slow
+    async def test_a_trial_that_has_just_ended_by_itself_was_not_stopped(self, harness: Harness) -> None:
+        harness.trial_runner = Slow
         Slow.go, Slow.here = asyncio.Event(), asyncio.Event()
-        async with stage.service() as here:
-            job = await here.create(stage.search(SCORE, along_x(trials=1)))
+        async with harness.service() as here:
+            job = await here.create(harness.search(SCORE, along_x(trials=1)))
             view = await here.until(job.id, lambda job: job.state is State.RUNNING)
             await Slow.here.wait()
             (trial,) = await here.searches.trials(view)
@@ -311,15 +310,15 @@ class TestEnds:
             (trial,) = await here.searches.trials(view)
             assert (trial.state, trial.message) == (TrialState.SUCCEEDED, "")
 
-    async def test_a_trial_can_be_stopped_twice_and_before_it_has_begun(self, stage: Stage) -> None:
-        async with stage.service(overcommit=ONE_PLACE) as here:
+    async def test_a_trial_can_be_stopped_twice_and_before_it_has_begun(self, harness: Harness) -> None:
+        async with harness.service(overcommit=ONE_PLACE) as here:
             script = SCORE + f'trap "" TERM; if [ "$TRIAL" = 0 ]; then {until("go")} fi'
-            job = await here.create(stage.search(script, along_x(trials=3)))
+            job = await here.create(harness.search(script, along_x(trials=3)))
             view = await here.until(job.id, lambda job: job.state is State.RUNNING)
             first, second = await here.trials_until(view, lambda trials: len(trials) == 2)
             for trial in (first, first, second):
                 await here.searches.stop_trial(ME, view, trial.id)
-            (stage.shared / "go").touch()
+            (harness.shared / "go").touch()
             view = await here.ended(job.id)
             trials = await here.searches.trials(view)
             assert view.job.state is State.SUCCEEDED, view.job
@@ -334,20 +333,20 @@ class TestEnds:
 
     @pytest.mark.parametrize("number", [0, 2])
     @pytest.mark.parametrize("trouble", [NotFound, WrongState, Invalid])
-    async def test_what_cannot_be_made_a_job_any_more_ends_the_search(
-        self, stage: Stage, number: int, trouble: type[NotFound | WrongState | Invalid]
+    async def test_a_search_ends_if_a_trial_cannot_become_a_job(
+        self, harness: Harness, number: int, trouble: type[NotFound | WrongState | Invalid]
     ) -> None:
-        stage.trouble = {number: trouble("there is no pool p any more")}
-        async with stage.service() as here:
-            view, trials = await outcome(here, stage.search(SCORE, along_x(trials=4)))
+        harness.trouble = {number: trouble("there is no pool p any more")}
+        async with harness.service() as here:
+            view, trials = await outcome(here, harness.search(SCORE, along_x(trials=4)))
             assert (view.job.state, view.job.reason) == (State.FAILED, Reason.REFUSED)
             assert view.job.message.startswith("there is no pool p any more")
             assert len(trials) == number
 
-    async def test_a_trial_whose_job_is_deleted_is_over(self, stage: Stage) -> None:
-        async with stage.service() as here:
+    async def test_a_trial_whose_job_is_deleted_is_over(self, harness: Harness) -> None:
+        async with harness.service() as here:
             script = SCORE + f'if [ "$TRIAL" = 0 ]; then {until("go")} fi'
-            job = await here.create(stage.search(script, along_x(trials=4)))
+            job = await here.create(harness.search(script, along_x(trials=4)))
             view = await here.until(job.id, lambda job: job.state is State.RUNNING)
             trials = await here.trials_until(view, lambda trials: len(over(trials)) == 3)
             for trial in trials[:2]:
@@ -358,17 +357,17 @@ class TestEnds:
             assert [one.state for one in trials[1:]] == [TrialState.SUCCEEDED] * 3
             assert trials[0].message.startswith("deleted by alice")
 
-    async def test_the_best_trial_is_named_however_it_ends(self, stage: Stage) -> None:
-        stage.trouble = {2: NotFound("there is no pool p any more")}
-        async with stage.service() as here:
+    async def test_the_best_trial_is_named_however_it_ends(self, harness: Harness) -> None:
+        harness.trouble = {2: NotFound("there is no pool p any more")}
+        async with harness.service() as here:
             script = SCORE + f'if [ "$TRIAL" = 1 ]; then {until("go")} fi'
-            view, trials = await outcome(here, stage.search(script, along_x(trials=4)))
-            assert f"; best trial {trials[0].called} of 1" in view.job.message
+            view, trials = await outcome(here, harness.search(script, along_x(trials=4)))
+            assert f"; best trial {trials[0].display_name} of 1" in view.job.message
 
-    async def test_nobody_else_sees_it(self, stage: Stage) -> None:
+    async def test_nobody_else_sees_it(self, harness: Harness) -> None:
         stranger = Caller("mallory", "other")
-        async with stage.service() as here:
-            view, trials = await outcome(here, stage.search(SCORE, along_x(trials=2)))
+        async with harness.service() as here:
+            view, trials = await outcome(here, harness.search(SCORE, along_x(trials=2)))
             for job_id in (view.job.id, *(one.child for one in trials)):
                 with pytest.raises(NotFound):
                     await here.jobs.by_id(stranger, job_id)
@@ -378,7 +377,7 @@ class TestEnds:
 
 
 class Slow(TrialJobs):
-    """What a trial has said is read only when it is let go."""
+    """Reads the reports of a trial only when `go` is set."""
 
     go = asyncio.Event()
     here = asyncio.Event()
@@ -390,7 +389,7 @@ class Slow(TrialJobs):
         return await super().lines(job, cursor)
 
 
-async def _gone(here: Open, job_id: int) -> None:
+async def _gone(here: RunningService, job_id: int) -> None:
     with here.jobs.watch(job_id) as changed:
         async with asyncio.timeout(PATIENCE):
             while (job := await here.store.job(job_id)) and job.live:

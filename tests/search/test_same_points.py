@@ -1,9 +1,9 @@
-"""With the same seed, the points are those of the library alone, however often its process is made anew."""
+"""With the same seed, the points are those of the library alone, however often its process is replaced."""
 
 import pytest
 
 from bench.alone import ALONE, PROBLEMS, alone
-from tests.search.searching import run, space
+from tests.search.in_process import run, space
 
 pytestmark = pytest.mark.slow
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from tests.search.searching import run
+from tests.search.in_process import run
 from turnout.errors import Invalid
 from turnout.job import Search
 from turnout.job.algorithms import ALGORITHMS, budgets
 from turnout.job.search import Algorithm, Condition, Metric, Parameter, Point
-from turnout.search.child import Desk
+from turnout.search.worker import Study
 
 pytestmark = pytest.mark.slow
 
@@ -80,10 +80,12 @@ def test_what_is_to_be_skipped_is_never_tried(algorithm: str):
     assert not [point for point in points if point["batch"] == "32" and point["optimizer"] == "sgd"]
 
 
-def test_where_all_is_to_be_skipped_the_search_says_so():
-    desk = Desk(search("random", (MIXED[4],), skip=tuple({"batch": size} for size in ("16", "32", "64"))), 1)
+def test_a_search_fails_if_all_points_are_skipped():
+    study = Study(
+        search("random", (MIXED[4],), skip=tuple({"batch": size} for size in ("16", "32", "64"))), 1
+    )
     with pytest.raises(Invalid, match="to be skipped"):
-        desk.ask(0)
+        study.ask(0)
 
 
 def test_a_grid_visits_every_point_once():
@@ -108,7 +110,7 @@ def test_algorithms_come_one_after_another_and_begin_anew():
     assert run(three, score, 30)[3:28] == run(one, score, 25)
 
 
-def test_where_nothing_varies_there_is_nothing_to_choose():
+def test_a_space_with_one_point():
     assert run(search("bayes_opt_search", MIXED[-1:]), score, 2) == [{"epochs": 3}] * 2
 
 

@@ -1,4 +1,4 @@
-"""Documents that are not jobs, on behalf of somebody."""
+"""Documents that are not jobs."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

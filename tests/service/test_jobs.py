@@ -1,4 +1,4 @@
-"""What a dialect can ask about jobs, and change of them, on behalf of somebody."""
+"""Operations on jobs on behalf of a caller."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.control.machine_room import MASTER, gang
-from tests.control.test_loop import Puppet, house
+from tests.control.stepping import MASTER, gang
+from tests.control.test_controller import Puppet, opened
+from turnout.engines import EngineRegistry
 from turnout.errors import Invalid, NotFound
 from turnout.job import Attempt, Label, NewJob, Page, Past, Reason, Replica, Sample
 from turnout.service import Caller, Jobs
@@ -19,8 +20,10 @@ NEW = NewJob("", "modelarts", "modelarts:0", "train", "train", "here", gang(), b
 
 @pytest.fixture
 async def rooms(tmp_path: Path) -> AsyncIterator[tuple[Jobs, Store]]:
-    async with house(tmp_path, Puppet()) as (control, store):
-        yield Jobs(store, control, ["here"]), store
+    engine = Puppet()
+    async with opened(tmp_path, engine) as (control, store):
+        engines = EngineRegistry({"local": engine}, {"here": "local"})  # type: ignore[dict-item]
+        yield Jobs(store, control, engines), store
 
 
 async def test_labels_find_jobs_of_the_own_project(rooms: tuple[Jobs, Store]) -> None:
@@ -35,16 +38,16 @@ async def test_labels_find_jobs_of_the_own_project(rooms: tuple[Jobs, Store]) ->
 async def test_an_amendment_changes_what_is_given(rooms: tuple[Jobs, Store]) -> None:
     jobs, _ = rooms
     mine = await jobs.create(ANN, NEW)
-    amended = await jobs.amend(ANN, mine.id, document=b"new", labels={"kind": "x"})
+    amended = await jobs.amend(ANN, mine.id, document=b'"new"', labels={"kind": "x"})
     assert (amended.id, amended.priority) == (mine.id, mine.priority)
-    assert (await jobs.by_id(ANN, mine.id)).document == b"new"
+    assert (await jobs.by_id(ANN, mine.id)).document == b'"new"'
     assert await jobs.count(ANN, Label("kind", "=", "x")) == 1
     await jobs.amend(ANN, mine.id, priority=3)
     view = await jobs.by_id(ANN, mine.id)
-    assert (view.job.priority, view.document) == (3, b"new")
+    assert (view.job.priority, view.document) == (3, b'"new"')
 
 
-async def test_nobody_amends_a_job_of_another_project(rooms: tuple[Jobs, Store]) -> None:
+async def test_a_job_of_another_project_cannot_be_amended(rooms: tuple[Jobs, Store]) -> None:
     jobs, _ = rooms
     mine = await jobs.create(ANN, NEW)
     with pytest.raises(NotFound):
@@ -54,7 +57,7 @@ async def test_nobody_amends_a_job_of_another_project(rooms: tuple[Jobs, Store])
 
 
 @pytest.mark.parametrize("labels", [{"a\0": "b"}, {"a": "\ud800"}, {"a": "训" * 700}])
-async def test_labels_that_cannot_be_kept_harm_nobody_else(
+async def test_labels_that_cannot_be_stored_do_not_fail_other_jobs(
     rooms: tuple[Jobs, Store], labels: dict[str, str]
 ) -> None:
     jobs, _ = rooms
@@ -65,7 +68,7 @@ async def test_labels_that_cannot_be_kept_harm_nobody_else(
         await jobs.amend(ANN, mine.id, labels=labels)
 
 
-async def test_the_past_is_there_to_be_looked_at(rooms: tuple[Jobs, Store]) -> None:
+async def test_past_attempts_can_be_read(rooms: tuple[Jobs, Store]) -> None:
     jobs, store = rooms
     mine = await jobs.create(ANN, NEW)
     view = await jobs.by_id(ANN, mine.id)

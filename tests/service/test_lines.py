@@ -1,16 +1,21 @@
-"""Lines out of raw streams and marks."""
+"""Lines from raw streams and marks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.job import Mark
+from turnout.service import lines
 from turnout.service.lines import RawLine, Stream
 
 MILLISECOND = 1_000_000
 
 
 class Recorded:
-    """A replica's log as it lies on disk, written here by hand: chunks of stdout, a mark after each."""
+    """A replica's log in memory: chunks of stdout with a mark after each."""
 
     def __init__(self, *chunks: bytes, hole: tuple[int, int] | None = None) -> None:
         self.data = b"".join(chunks)
@@ -53,13 +58,13 @@ def test_a_line_has_the_time_of_the_first_mark_that_covers_its_end() -> None:
     ]
 
 
-def test_what_has_no_line_end_shows_up_when_the_replica_has_ended() -> None:
+def test_a_line_without_an_end_appears_when_the_replica_has_ended() -> None:
     log = Recorded(b"one\ntw", b"o")
     assert texts(log) == [b"one"]
     assert texts(log, ended=9 * MILLISECOND) == [b"one", b"two"]
 
 
-def test_what_no_mark_covers_yet_waits() -> None:
+def test_a_line_waits_for_a_mark_that_covers_it() -> None:
     log = Recorded(b"one\n")
     log.data += b"two\n"
     assert texts(log) == [b"one"]
@@ -78,7 +83,7 @@ def test_one_endless_line_is_cut() -> None:
     assert [len(text) for text in texts(log, ended=1, offset=mib)] == [mib, 10]
 
 
-def test_a_hole_is_stepped_over_and_the_lines_it_cuts_go_with_it() -> None:
+def test_a_hole_is_skipped_with_the_lines_that_it_cuts() -> None:
     log = Recorded(b"first\nsecond\n" + b"\0" * 100 + b"cut\nlast\n", hole=(9, 113))
     assert texts(log, ended=1) == [b"first", b"last"]
 
@@ -100,3 +105,39 @@ def test_reading_on_from_any_line_gives_exactly_the_rest(chunks: list[bytes], da
         assert list(Stream(log, 0, 99 * MILLISECOND).lines(since=line.at)) == [
             other for other in everything if other.at >= line.at
         ]
+
+
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Small limits, so that short texts cover all cases."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lines, "_CHUNK", 4)
+        patched.setattr(lines, "_LONGEST", 8)
+        yield
+
+
+def test_lines_back_over_a_hole() -> None:
+    log = Recorded(b"first\nsecond\n" + b"\0" * 100 + b"cut\nlast\n", hole=(9, 113))
+    assert [line.text for line in Stream(log, 0, 1).lines_back()] == [b"last", b"first"]
+
+
+@given(chunks=chunks, ended=st.sampled_from([None, 99 * MILLISECOND]), hole=st.booleans(), data=st.data())
+def test_lines_back_are_the_lines_in_reverse(
+    chunks: list[bytes], ended: int | None, hole: bool, data: st.DataObject
+) -> None:
+    with small_blocks():
+        length = sum(map(len, chunks))
+        missing = sorted(data.draw(st.tuples(st.integers(0, length), st.integers(0, length)))) if hole else []
+        log = Recorded(
+            *chunks, hole=(missing[0], missing[1]) if missing and missing[0] < missing[1] else None
+        )
+        everything = list(Stream(log, 0, ended).lines())
+        assert list(Stream(log, 0, ended).lines_back()) == everything[::-1]
+        if everything:
+            line = data.draw(st.sampled_from(everything))
+            assert list(Stream(log, 0, ended).lines_back(until=line.at)) == [
+                other for other in everything[::-1] if other.at <= line.at
+            ]
+            assert list(Stream(log, 0, ended).lines_back(line.start)) == [
+                other for other in everything[::-1] if other.end <= line.start
+            ]

@@ -16,7 +16,7 @@ VIEW = JobView(
 
 
 class Printed:
-    """In the place of Jobs: knows what each attempt printed."""
+    """Stands in for Jobs, with the output of each attempt."""
 
     def log(self, job: Job, attempt: int, replica: ReplicaName) -> ReplicaLog:
         return {1: FIRST, 2: SECOND}[attempt]

@@ -1,4 +1,4 @@
-"""Why a job ended, in sentences that do not say the same twice."""
+"""Explanations of why a job ended, without repetition."""
 
 from turnout.job import Job, Reason, Replica, ReplicaState, State
 from turnout.service.jobs import JobView, _why_ended
@@ -18,7 +18,7 @@ def why(state, reason, message, *ends, started: int | None = 1):
     return _why_ended(JobView(job, replicas, b""))
 
 
-def test_a_replica_that_the_job_has_told_of_is_not_told_of_again():
+def test_a_replica_in_the_job_message_is_not_repeated():
     told = why(
         State.FAILED,
         Reason.PROGRAM_FAILED,
@@ -29,7 +29,7 @@ def test_a_replica_that_the_job_has_told_of_is_not_told_of_again():
     assert told == ["It failed: program failed.", "master-0 exited with code 3.", "worker-0 was stopped."]
 
 
-def test_a_message_that_names_the_reason_stands_for_it():
+def test_a_message_with_the_reason_replaces_it():
     told = why(
         State.FAILED,
         Reason.OUT_OF_MEMORY,

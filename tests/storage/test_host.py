@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.running import reachable_directory
-from turnout.engines.local.account import Account
+from turnout.engines.local.users.account import Account
 from turnout.errors import Invalid
 from turnout.storage import Storage
 
@@ -19,7 +19,13 @@ def place():
 
 
 def storage(place: Path) -> Storage:
-    return Storage(place / "buckets", [(place, True)], place / "data", None, STRANGER.blocked)
+    return Storage(
+        place / "buckets",
+        [(place, True)],
+        place / "data",
+        None,
+        lambda _, path, mode: STRANGER.blocked(path, mode),
+    )
 
 
 def test_a_directory_that_it_may_not_enter_is_refused_with_what_to_do(place: Path):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
 
 
 class Server:
@@ -21,16 +20,28 @@ class Server:
         self._socket = socket
         self._count = 0
 
-    def database(self) -> str:
+    def database(self, encoding: str = "") -> str:
         """The URL of a new, empty one."""
         self._count += 1
         name = f"turnout{self._count}"
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        more = f" ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0" if encoding else ""
+        self.run("postgres", f"CREATE DATABASE {name}{more}")
         return self.url(name)
 
-    def url(self, name: str) -> str:
-        return f"postgresql://turnout@/{name}?host={self._socket}"
+    def user(self) -> str:
+        """The name of a new one, who owns nothing."""
+        self._count += 1
+        self.run("postgres", f"CREATE ROLE user{self._count} LOGIN")
+        return f"user{self._count}"
+
+    def run(self, database: str, *statements: str) -> None:
+        """As the owner of all."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def url(self, name: str, user: str = "turnout") -> str:
+        return f"postgresql://{user}@/{name}?host={self._socket}"
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from turnout.errors import AlreadyExists, NotFound, TurnoutError
 from turnout.job import All, Asset
 from turnout.store import Store, StoredKey, StoreError
 from turnout.store.driver import Step
-from turnout.store.writing import Writing
+from turnout.store.write_queue import WriteQueue
 
 
 def asset(
@@ -120,7 +120,7 @@ async def outcome(change: asyncio.Future[None] | asyncio.Task[None]) -> type[Tur
 
 
 class TestTurns:
-    async def test_of_many_who_want_a_name_one_gets_it(self, store: Store):
+    async def test_only_one_of_many_concurrent_creates_gets_a_name(self, store: Store):
         wanted = [asyncio.create_task(store.assets.create(changed(asset("a"), id=str(n)))) for n in range(20)]
         outcomes = [await outcome(one) for one in wanted]
         assert sorted(outcomes, key=str) == [AlreadyExists] * 19 + [None]
@@ -146,7 +146,7 @@ class TestTurns:
         assert await store.count(All()) == 3 * 300 + 27 * 2
         assert await store.assets.count("default", "algorithm", None, "") == 100
 
-    async def test_one_who_gives_up_stops_nothing(self, store: Store):
+    async def test_a_cancelled_caller_stops_nothing(self, store: Store):
         impatient = asyncio.create_task(store.assets.create(asset("a")))
         await asyncio.sleep(0)
         impatient.cancel()
@@ -166,9 +166,9 @@ class Recording:
         self.written.append([step.sql for step in steps])
 
 
-async def test_those_who_wait_share_a_commit():
+async def test_waiting_changes_share_a_commit():
     driver = Recording()
-    writing = Writing(driver)  # type: ignore[arg-type]
+    writing = WriteQueue(driver)  # type: ignore[arg-type]
 
     async def change(name: str) -> None:
         async def look() -> list[Step]:

@@ -144,12 +144,12 @@ async def test_it_can_be_deleted_without_the_key(store: Store, ring: KeyRing, fi
     found = await again.job(one.id)
     assert found is not None
     assert found.deleted
-    assert "key is gone" in (await again.events(one.id))[-1].message
+    assert "key is missing" in (await again.events(one.id))[-1].message
     await again.close()
     assert not place.shows(MARKER)
 
 
-async def test_a_live_job_whose_key_is_gone_can_be_seen_to_its_end(
+async def test_a_live_job_whose_key_is_missing_still_ends(
     store: Store, ring: KeyRing, file: Path, place: Place
 ):
     running, waiting = job("a"), job("b")

@@ -116,7 +116,7 @@ async def test_migrations_and_new_databases_are_alike_to_the_letter(
     assert made_by(database) == made_by(other)
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
 async def test_a_database_of_every_release_can_be_opened(database: Database, revision: str):
     database.upgrade(revision)
     store = database.open()

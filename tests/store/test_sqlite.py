@@ -151,7 +151,7 @@ async def test_a_disk_that_is_slow_is_waited_for_on_another_thread(
     monkeypatch.setattr(sqlite, "SLOW_SECONDS", 0)
     monkeypatch.setattr(sqlite, "SLOW_COMMITS", 3)
     if rows == "many":
-        monkeypatch.setattr(sqlite, "NEAR_WRITES", 0)
+        monkeypatch.setattr(sqlite, "INLINE_WRITES", 0)
     for number in range(10):
         committing = asyncio.ensure_future(store.commit(creation(job(f"job-{number}"))))
         await asyncio.sleep(0)
@@ -163,7 +163,7 @@ async def test_a_disk_that_is_slow_is_waited_for_on_another_thread(
 
 
 async def test_a_caller_that_gives_up_does_not_stop_its_commit(store: Store, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sqlite, "NEAR_WRITES", 0)
+    monkeypatch.setattr(sqlite, "INLINE_WRITES", 0)
     first = asyncio.ensure_future(store.commit(creation(job("first"))))
     await asyncio.sleep(0)
     first.cancel()

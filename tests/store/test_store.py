@@ -298,7 +298,7 @@ class TestLists:
         assert await store.find(Compare("deleted", "!=", None), Page(9)) == [jobs[0]]
 
 
-async def test_what_is_left_of_attempts_that_nobody_asks_for_may_go(store: Store):
+async def test_attempts_of_ended_deleted_and_unknown_jobs_are_found(store: Store):
     _runs, ended, long_ended, deleted, deleted_but_runs = jobs = [job(f"job-{number}") for number in range(5)]
     for one in (ended, long_ended, deleted):
         one.state, one.ended = State.SUCCEEDED, 10**18 + 100

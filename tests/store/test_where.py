@@ -178,7 +178,7 @@ def database(
         connection.close()
     else:
         url = request.getfixturevalue("postgres").database()
-        with postgres.open_for_work(url) as connection:
+        with postgres.open_locked(url) as connection:
             connection.cursor().executemany(Statements(POSTGRES).insert_job, list(map(rows.job_row, JOBS)))  # type: ignore[arg-type]
             connection.cursor().executemany(Statements(POSTGRES).insert_label, LABEL_ROWS)  # type: ignore[arg-type]
             yield POSTGRES, lambda sql, values: connection.execute(sql, values).fetchall()  # type: ignore[arg-type]
@@ -251,8 +251,8 @@ def test_pages_as_python_would(
 @pytest.mark.parametrize(
     ("query", "complaint"),
     [
-        (Compare("name", "=", 3), "name is compared with 3, which is no str"),
-        (Compare("created", "<", "3"), "created is compared with '3', which is no int"),
+        (Compare("name", "=", 3), "name is compared with 3, which is not of type str"),
+        (Compare("created", "<", "3"), "created is compared with '3', which is not of type int"),
         (Compare("created", "contains", 3), "created is a number and contains nothing"),
         (Compare("name", "in", "abc"), "a tuple belongs to `in`"),
         (Compare("name", "=", ("a", "b")), "a tuple belongs to `in`"),
@@ -262,7 +262,7 @@ def test_pages_as_python_would(
         (Label("kind", "=", ("job",)), "a tuple belongs to `in`"),
     ],
 )
-def test_a_dialect_that_mixes_types_hears_of_it(query: Query, complaint: str):
+def test_a_value_of_the_wrong_type_is_a_bug_of_the_dialect(query: Query, complaint: str):
     with pytest.raises(ValueError, match=complaint):
         Selection(query, SQLITE)
 

@@ -1,4 +1,4 @@
-"""Sealed files: whole, in parts, and changed behind our back."""
+"""Sealed files: read whole and in parts, and tampered with."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from turnout.vault import KeyGone, KeyRing
-from turnout.vault.chunks import CHUNK, Sealing, Unsealed, shape
+from turnout.vault.chunks import CHUNK, SealedReader, SealedWriter, shape
 
 NAME = "k"
 
@@ -26,20 +26,20 @@ SIZES = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 7]
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_of_it_and_any_part(ring: KeyRing, path: Path, size: int):
+def test_the_whole_file_and_any_part_can_be_read(ring: KeyRing, path: Path, size: int):
     data = _data(size)
     _seal(ring, path, data)
     with path.open("rb") as file:
         found = shape(file.fileno(), path.stat().st_size)
         assert found is not None
         assert found.size == size
-        opened = Unsealed(file.fileno(), ring)
+        opened = SealedReader(file.fileno(), ring)
         assert opened.pread(size + 1, 0) == data
         for begin, end in ((0, 1), (5, 70_000), (CHUNK - 1, CHUNK + 1), (CHUNK, 2 * CHUNK), (size, size + 5)):
             assert opened.pread(end - begin, begin) == data[begin:end]
 
 
-def test_nothing_of_it_can_be_read_in_the_file(ring: KeyRing, path: Path):
+def test_the_file_has_no_plain_text(ring: KeyRing, path: Path):
     _seal(ring, path, b"marker " * 50_000)
     assert b"marker" not in path.read_bytes()
 
@@ -50,15 +50,15 @@ def test_an_ordinary_file_has_no_shape(path: Path):
         assert shape(file.fileno(), 8) is None
 
 
-def test_a_file_that_is_cut_off_at_a_chunk_is_not_taken_for_whole(ring: KeyRing, path: Path):
+def test_a_file_truncated_at_a_chunk_is_detected(ring: KeyRing, path: Path):
     data = _data(2 * CHUNK)
     _seal(ring, path, data)
     os.truncate(path, path.stat().st_size - CHUNK - 16)
     with path.open("rb") as file, pytest.raises(KeyGone, match="was changed"):
-        Unsealed(file.fileno(), ring).pread(CHUNK, 0)
+        SealedReader(file.fileno(), ring).pread(CHUNK, 0)
 
 
-def test_chunks_cannot_change_places(ring: KeyRing, path: Path):
+def test_swapped_chunks_are_detected(ring: KeyRing, path: Path):
     _seal(ring, path, _data(3 * CHUNK))
     content = bytearray(path.read_bytes())
     begin, step = len(content) - 3 * (CHUNK + 16), CHUNK + 16
@@ -67,10 +67,10 @@ def test_chunks_cannot_change_places(ring: KeyRing, path: Path):
     )
     path.write_bytes(content)
     with path.open("rb") as file, pytest.raises(KeyGone, match="was changed"):
-        Unsealed(file.fileno(), ring).pread(1, 0)
+        SealedReader(file.fileno(), ring).pread(1, 0)
 
 
-def test_without_its_key_it_still_tells_its_size(ring: KeyRing, path: Path, tmp_path: Path):
+def test_its_size_can_be_read_without_the_key(ring: KeyRing, path: Path, tmp_path: Path):
     _seal(ring, path, b"x" * 1000)
     (tmp_path / "key").unlink()
     with path.open("rb") as file:
@@ -78,11 +78,11 @@ def test_without_its_key_it_still_tells_its_size(ring: KeyRing, path: Path, tmp_
         assert found is not None
         assert found.size == 1000
         with pytest.raises(KeyGone):
-            Unsealed(file.fileno(), ring)
+            SealedReader(file.fileno(), ring)
 
 
 def _seal(ring: KeyRing, path: Path, data: bytes) -> None:
-    sealing = Sealing(ring.new(NAME))
+    sealing = SealedWriter(ring.new(NAME))
     with path.open("wb") as file:
         file.write(sealing.begin)
         for at in range(0, len(data), 50_000):

@@ -1,4 +1,4 @@
-"""Sealed logs: they grow, are read from anywhere, and give up their middle."""
+"""Sealed logs: appending, random access, and dropping the middle."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ import pytest
 
 from turnout.vault import KeyGone, KeyRing
 from turnout.vault import frames as module
-from turnout.vault.frames import FRAMES, SEALED, Frames, SealedFrames
+from turnout.vault.frames import FRAMES, SEALED, FrameReader, FrameWriter
 
 NAME = "k"
 MIB = 1 << 20
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> str:
 
 
 def test_it_is_read_while_it_grows(ring: KeyRing, path: str):
-    frames, log = Frames(path, ring.new(NAME), MIB), SealedFrames(path, ring)
+    frames, log = FrameWriter(path, ring.new(NAME), MIB), FrameReader(path, ring)
     assert (log.size(), log.read(0, 10), log.hole()) == (0, b"", None)
     frames.put(b"first line\n")
     assert (log.size(), log.read(0, 100)) == (11, b"first line\n")
@@ -39,26 +39,26 @@ def test_it_is_read_while_it_grows(ring: KeyRing, path: str):
     assert b"line" not in Path(path + SEALED).read_bytes()
 
 
-def test_where_there_is_none_it_is_empty(ring: KeyRing, path: str):
-    log = SealedFrames(path, ring)
+def test_a_missing_log_is_empty(ring: KeyRing, path: str):
+    log = FrameReader(path, ring)
     assert (log.size(), log.read(0, 10), log.hole()) == (0, b"", None)
 
 
-def test_it_goes_on_where_another_writer_was_killed(ring: KeyRing, path: str):
-    key, log = ring.new(NAME), SealedFrames(path, ring)
-    first = Frames(path, key, MIB)
+def test_a_new_writer_continues_after_a_kill(ring: KeyRing, path: str):
+    key, log = ring.new(NAME), FrameReader(path, ring)
+    first = FrameWriter(path, key, MIB)
     first.put(b"first\n")
     with open(path + SEALED, "ab") as file:
         file.write(b"a frame that does not count")
-    again = Frames(path, key, MIB)
+    again = FrameWriter(path, key, MIB)
     assert again.size == len(b"first\n")
     again.put(b"second\n")
     again.put(b"third\n")
     assert log.read(0, 100) == b"first\nsecond\nthird\n"
 
 
-def test_beyond_its_limit_it_gives_up_its_middle(ring: KeyRing, path: str):
-    frames, log = Frames(path, ring.new(NAME), 4 * MIB), SealedFrames(path, ring)
+def test_beyond_its_limit_it_drops_its_middle(ring: KeyRing, path: str):
+    frames, log = FrameWriter(path, ring.new(NAME), 4 * MIB), FrameReader(path, ring)
     whole = b"".join(b"%09d\n" % number for number in range(800_000))
     trimmed = 0
     for at in range(0, len(whole), 100_000):
@@ -76,8 +76,8 @@ def test_beyond_its_limit_it_gives_up_its_middle(ring: KeyRing, path: str):
     assert os.stat(path + SEALED).st_blocks * 512 < 6 * MIB
 
 
-def test_a_frame_that_was_torn_ends_the_log(ring: KeyRing, path: str):
-    frames, log = Frames(path, ring.new(NAME), MIB), SealedFrames(path, ring)
+def test_the_log_ends_before_a_torn_frame(ring: KeyRing, path: str):
+    frames, log = FrameWriter(path, ring.new(NAME), MIB), FrameReader(path, ring)
     frames.put(b"whole\n")
     frames.put(b"torn\n")
     os.truncate(path + SEALED, os.stat(path + SEALED).st_size - 3)
@@ -86,8 +86,8 @@ def test_a_frame_that_was_torn_ends_the_log(ring: KeyRing, path: str):
     assert log.size() == len(b"whole\n")
 
 
-def test_on_a_full_disk_it_goes_on_where_it_was(ring: KeyRing, path: str, monkeypatch: pytest.MonkeyPatch):
-    frames, log = Frames(path, ring.new(NAME), MIB), SealedFrames(path, ring)
+def test_it_continues_after_a_full_disk(ring: KeyRing, path: str, monkeypatch: pytest.MonkeyPatch):
+    frames, log = FrameWriter(path, ring.new(NAME), MIB), FrameReader(path, ring)
     frames.put(b"before\n")
 
     def full(file: int, data: bytes, offset: int) -> int:
@@ -104,9 +104,9 @@ def test_on_a_full_disk_it_goes_on_where_it_was(ring: KeyRing, path: str, monkey
 
 
 def test_without_its_key_it_is_unreadable(ring: KeyRing, path: str, tmp_path: Path):
-    Frames(path, ring.new(NAME), MIB).put(b"x\n")
+    FrameWriter(path, ring.new(NAME), MIB).put(b"x\n")
     (tmp_path / "key").unlink()
-    log = SealedFrames(path, ring)
+    log = FrameReader(path, ring)
     assert log.size() == 2
     with pytest.raises(KeyGone):
         log.read(0, 2)

@@ -1,4 +1,4 @@
-"""The key ring: where keys come from, and what becomes of what they sealed when they go."""
+"""The key ring: the sources of keys, and sealed data when a key is missing or changed."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ def ring(file: Path) -> KeyRing:
     return KeyRing({NAME: str(file)})
 
 
-def test_what_is_sealed_says_what_it_takes_to_open_it(ring: KeyRing):
+def test_sealed_data_names_its_key(ring: KeyRing):
     sealed = ring.new(NAME).seal(b"secret", "job 1 document")
     assert is_sealed(sealed)
     assert b"secret" not in sealed
@@ -39,7 +39,7 @@ def test_texts_stay_texts(ring: KeyRing):
     assert ring.opened_text(sealed, "job 1 message") == "schön"
 
 
-def test_what_only_looks_sealed_is_left_alone(ring: KeyRing):
+def test_text_that_only_looks_sealed_is_unchanged(ring: KeyRing):
     assert ring.opened_text("\x1asealed:not at all", "job 1 message") == "\x1asealed:not at all"
 
 
@@ -49,12 +49,12 @@ def test_a_data_key_comes_back_by_its_header(ring: KeyRing):
     assert again.open(key.seal(b"x", "a"), "a") == b"x"
 
 
-def test_two_data_keys_do_not_open_each_others(ring: KeyRing):
+def test_a_data_key_does_not_open_data_of_another(ring: KeyRing):
     one, other = ring.new(NAME), ring.new(NAME)
     assert one.secret != other.secret
 
 
-def test_nothing_can_be_put_in_the_place_of_another(ring: KeyRing):
+def test_sealed_data_cannot_be_swapped(ring: KeyRing):
     sealed = ring.new(NAME).seal(b"x", "job 1 document")
     with pytest.raises(KeyGone, match="was changed"):
         ring.opened(sealed, "job 2 document")
@@ -91,7 +91,7 @@ def test_a_key_is_gone_the_moment_its_file_is(ring: KeyRing, file: Path):
 def test_another_key_under_the_same_name_opens_nothing(ring: KeyRing, file: Path):
     sealed = ring.new(NAME).seal(b"x", "a")
     file.write_bytes(b"\1" * 32)
-    with pytest.raises(KeyGone, match="another one than before"):
+    with pytest.raises(KeyGone, match="has changed"):
         ring.opened(sealed, "a")
 
 
@@ -100,7 +100,7 @@ def test_a_file_that_holds_no_key(tmp_path: Path):
         _ring(tmp_path, b"short").new(NAME)
 
 
-def test_without_the_setting_what_it_sealed_says_which_key_it_was(ring: KeyRing):
+def test_without_the_setting_the_error_names_the_key(ring: KeyRing):
     sealed = ring.new(NAME).seal(b"x", "a")
     with pytest.raises(KeyGone, match=f"{NAME}.* is not in the key ring"):
         KeyRing().opened(sealed, "a")
@@ -108,7 +108,7 @@ def test_without_the_setting_what_it_sealed_says_which_key_it_was(ring: KeyRing)
 
 def test_a_command_prints_the_key():
     ring = KeyRing(commands={NAME: [sys.executable, "-c", f"print({KEY.hex()!r})"]})
-    with pytest.raises(KeyGone, match="not asked yet"):
+    with pytest.raises(KeyGone, match="has not run yet"):
         ring.new(NAME)
     ring.open()
     try:

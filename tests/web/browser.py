@@ -23,8 +23,6 @@ CHROMIUM = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--remote-debugging-port=0",
-    "--window-size=1000,640",
 ]
 PATIENCE = 60
 
@@ -58,7 +56,7 @@ class Tab:
         return self.evaluate("document.body ? document.body.innerText : ''") or ""
 
     def wait_for(self, text: str, expression: str = "document.body ? document.body.innerText : ''") -> str:
-        """All that is shown, once this is among it. The browser looks, not we."""
+        """The whole text of the page, as soon as it contains this. The browser polls, not the test."""
         deadline = time.monotonic() + PATIENCE
         found = ""
         while time.monotonic() < deadline:
@@ -87,7 +85,8 @@ class Tab:
 @contextlib.contextmanager
 def browser(home: Path) -> Iterator[Tab]:
     profile = home / "profile"
-    command = [*CHROMIUM, f"--user-data-dir={profile}", "about:blank"]
+    options = ["--remote-debugging-port=0", "--window-size=1000,640", f"--user-data-dir={profile}"]
+    command = [*CHROMIUM, *options, "about:blank"]
     env = os.environ | {"HOME": str(home)}
     with (home / "chromium.log").open("wb") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)

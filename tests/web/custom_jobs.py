@@ -1,4 +1,4 @@
-"""Custom jobs of Vertex, created and read as any HTTP client would."""
+"""Custom jobs of Vertex, created and read by plain HTTP."""
 
 import json
 import time

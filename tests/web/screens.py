@@ -1,4 +1,4 @@
-"""Runs the terminal's screen in Node.js: what was written to it, and what it shows then."""
+"""Runs the terminal's screen in Node.js and returns what it shows."""
 
 import json
 import subprocess

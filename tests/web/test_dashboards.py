@@ -1,4 +1,4 @@
-"""A page of a job's own program, at a port of its own."""
+"""The dashboard of a job, on a port of its own."""
 
 import http.client
 import socket
@@ -54,7 +54,7 @@ def ask(address: str, path: str = "/", body: bytes | None = None, **headers: str
 
 
 def enter(link: str) -> str:
-    """The cookie that the link is swapped for."""
+    """The cookie that the link is exchanged for."""
     parts = urlsplit(link)
     status, _, headers = ask(link, f"/?{parts.query}")
     assert (status, headers["Location"]) == (303, "/")
@@ -76,7 +76,7 @@ def test_a_page_of_the_program_is_shown(page: str) -> None:
     assert ask(page, "/", big, Cookie=cookie)[:2] == (200, str(len(big)))
 
 
-def test_other_protocols_pass(page: str) -> None:
+def test_upgraded_connections_are_forwarded(page: str) -> None:
     cookie = enter(page)
     parts = urlsplit(page)
     with socket.create_connection((parts.hostname, parts.port), 30) as connection:
@@ -87,7 +87,7 @@ def test_other_protocols_pass(page: str) -> None:
         assert connection.recv(1000) == b"got hello"
 
 
-def test_only_the_browser_that_had_the_link_gets_in(page: str) -> None:
+def test_only_the_browser_with_the_link_gets_access(page: str) -> None:
     assert ask(page)[0] == 403
     assert ask(page, Cookie="turnout-1=x")[0] == 403
     cookie = enter(page)
@@ -126,7 +126,7 @@ def test_the_port_closes_with_the_job(service: Service) -> None:
         ask(link)
 
 
-def test_a_job_without_them_has_no_links(service: Service) -> None:
+def test_a_job_without_dashboards_has_no_links(service: Service) -> None:
     job = create(service, AS_TOLD)
     assert "webAccessUris" not in vertex(service, "GET", job["name"])
     vertex(service, "POST", job["name"] + ":cancel", {})

@@ -18,7 +18,7 @@ def pool(replicas: int) -> dict[str, Any]:
     }
 
 
-def test_every_node_has_a_shell_of_its_own(service: Service) -> None:
+def test_every_node_has_its_own_shell(service: Service) -> None:
     spec = {"workerPoolSpecs": [pool(1), pool(2)], "enableWebAccess": True}
     made = vertex(service, "POST", f"{PLACE}/customJobs", {"displayName": "nodes", "jobSpec": spec})
     assert "webAccessUris" not in made
@@ -34,6 +34,6 @@ def test_every_node_has_a_shell_of_its_own(service: Service) -> None:
     with page.socket() as socket:
         socket.until("$ ")
         vertex(service, "POST", made["name"] + ":cancel", {})
-        assert socket.rest() == {"exit": 137}
+        assert socket.rest() == {"exit": 137, "reason": "the job ended"}
     service.native(f"/jobs/{job_id}/wait?for=ended&timeout=30")
     assert "webAccessUris" not in vertex(service, "GET", made["name"])

@@ -1,4 +1,4 @@
-"""Whose request it is, by what the kernel knows of its socket."""
+"""Finds the user of a request by its socket."""
 
 import socket
 
@@ -24,10 +24,10 @@ def test_our_own_socket_is_known_until_it_is_closed(family: int, host: str):
         here, there = client.getsockname(), listener.getsockname()
         accepted, _ = listener.accept()
         assert refusal_of(scope(here, there)) == ""
-        # The same ports at another address are somebody else's connection.
+        # The same ports at another address are a different connection.
         assert refusal_of(scope(("127.0.0.77", here[1]), there))
         client.close()
-        # Nobody's by now, which the kernel's table shows as root's.
+        # A closed socket has no user; the kernel's table shows root.
         assert refusal_of(scope(here, there))
         accepted.close()
 

@@ -88,12 +88,12 @@ def test_wide_and_combining_characters() -> None:
     assert show("abcd日", columns=5)["lines"][:2] == ["abcd", "日"]
 
 
-def test_what_programs_ask_is_answered() -> None:
+def test_queries_of_programs_are_answered() -> None:
     asked = show(f"ab{CSI}6n{CSI}5n{CSI}c{CSI}>c")
     assert asked["replies"] == [f"{CSI}1;3R", f"{CSI}0n", f"{CSI}?1;2c", f"{CSI}>0;0;0c"]
 
 
-def test_modes_that_the_keyboard_minds() -> None:
+def test_modes_that_change_the_keys() -> None:
     seen = show(f"{CSI}?1h{CSI}?2004h{CSI}?25l{ESC}]0;a title\x07")
     assert seen["applicationKeys"]
     assert seen["bracketedPaste"]
@@ -102,7 +102,7 @@ def test_modes_that_the_keyboard_minds() -> None:
     assert show(f"{CSI}?1h{ESC}c")["applicationKeys"] is False
 
 
-def test_a_smaller_window_keeps_what_was_said() -> None:
+def test_a_smaller_window_keeps_the_text() -> None:
     seen = show("1\r\n2\r\n3\r\n4\r\n5", [10, 3], rows=5)
     assert (seen["history"], seen["lines"]) == (["1", "2"], ["3", "4", "5"])
     assert seen["cursor"] == [1, 2]
@@ -121,7 +121,7 @@ def test_a_smaller_window_keeps_what_was_said() -> None:
         f"{ESC}M" * 100 + "\x84\x9b\ufffd" + "\u0301" * 100,
     ],
 )
-def test_no_output_of_a_program_breaks_it(text: str) -> None:
+def test_no_output_breaks_the_screen(text: str) -> None:
     seen = show(text, "\r\nlast", columns=12, rows=3)
     assert len(seen["lines"]) == 3
     assert all(len(row) == 12 for row in seen["cells"])

@@ -1,4 +1,4 @@
-"""Shells by way of the service: who gets in, what goes through, and how it ends."""
+"""Shells in a browser: access, input and output, and how they end."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +21,7 @@ from turnout.access import Key, make_token
 
 @pytest.fixture
 def job(service: Service) -> Iterator[str]:
-    """A job that has begun to run, with shells."""
+    """A running job with shells."""
     name = f"job-{time.time_ns()}"
     service.create(name, "sh", "-c", "echo up; exec sleep 1000", Debug=True)
     service.wait(name, "started")
@@ -47,16 +48,32 @@ def test_a_link_opens_a_shell_in_the_replica(service: Service, job: str) -> None
         assert socket.rest() == {"exit": 3}
 
 
-def test_it_ends_with_the_job(service: Service, job: str) -> None:
+def test_a_shell_ends_with_the_job(service: Service, job: str) -> None:
     uri = links(service, job)["master-0"]
     page = open_page(uri)
     with page.socket() as socket:
         socket.until("$ ")
         service.delete(job)
-        assert socket.rest() == {"exit": 137}
+        assert socket.rest() == {"exit": 137, "reason": "the job ended"}
         assert socket.connection.close_code == 1000
     with page.socket() as socket:
         assert "no job" in socket.rest()["error"]
+
+
+def test_a_shell_that_is_killed_alone_tells_its_code(service: Service, job: str) -> None:
+    with open_page(links(service, job)["master-0"]).socket() as socket:
+        socket.until("$ ")
+        socket.type("kill -9 $$\n")
+        assert socket.rest() == {"exit": 137}
+
+
+def test_a_program_that_ends_by_itself_ends_the_shell(service: Service) -> None:
+    service.create("short", "sh", "-c", "while [ ! -e /tmp/go ]; do sleep 0.05; done", Debug=True)
+    service.wait("short", "started")
+    with open_page(links(service, "short")["master-0"]).socket() as socket:
+        socket.until("$ ")
+        socket.type("touch /tmp/go\n")
+        assert socket.rest() == {"exit": 137, "reason": "the job ended"}
 
 
 def test_a_link_works_once(service: Service, job: str) -> None:
@@ -69,7 +86,7 @@ def test_a_link_works_once(service: Service, job: str) -> None:
     assert links(service, job)["master-0"] != first
 
 
-def test_the_page_keeps_to_itself(service: Service, job: str) -> None:
+def test_the_page_has_strict_headers(service: Service, job: str) -> None:
     with urllib.request.urlopen(links(service, job)["master-0"]) as answer:
         headers, text = answer.headers, answer.read().decode()
     cookie = headers["Set-Cookie"]
@@ -81,7 +98,7 @@ def test_the_page_keeps_to_itself(service: Service, job: str) -> None:
     assert cookie.partition("=")[2].partition(";")[0] not in text
 
 
-def test_the_socket_lets_in_only_the_page(service: Service, job: str) -> None:
+def test_only_the_page_can_use_the_socket(service: Service, job: str) -> None:
     page = open_page(links(service, job)["master-0"])
     assert page.knock(origin="http://evil.example") == 403
     assert page.knock(origin="") == 403
@@ -89,7 +106,7 @@ def test_the_socket_lets_in_only_the_page(service: Service, job: str) -> None:
     assert page.knock(cookie="") == 403
     assert page._replace(address=page.address.replace("master-0", "master-1")).knock() == 403
     assert page.knock() == 101
-    with page.socket(word="guessed") as socket:
+    with page.socket(page_token="guessed") as socket:
         assert "ask for a new link" in socket.rest()["error"]
     with page.socket() as socket:
         socket.until("$ ")
@@ -133,6 +150,43 @@ def test_a_revoked_key_opens_nothing(service: Service) -> None:
     service.delete("revoked")
 
 
+def test_open_shells_end_when_the_key_is_revoked(service: Service) -> None:
+    made = call(service, "POST", "/keys", KEY, {"project": "default"})
+    mine = Key(made["id"], made["secret"], "default")
+    service.create("open", "sh", "-c", "echo up; exec sleep 1000", Debug=True)
+    service.wait("open", "started")
+    page = open_page(call(service, "GET", "/jobs/open/shells", mine)["uris"]["master-0"])
+    headers = {"Authorization": f"Bearer {make_token(mine, time.time())}"}
+    logs = urllib.request.Request(
+        service.endpoint + "/turnout/v1/jobs/open/logs?follow=true", headers=headers
+    )
+    with page.socket() as socket, urllib.request.urlopen(logs, timeout=30) as followed:
+        socket.until("$ ")
+        assert b"up" in followed.readline() + followed.readline()
+        call(service, "DELETE", f"/keys/{mine.id}", KEY)
+        assert "revoked" in socket.rest()["error"]
+        assert b"event: end" not in followed.read(), "it ends, although the job runs on"
+    assert service.describe("open").State == "Running"
+    service.delete("open")
+
+
+def test_a_wait_ends_when_the_key_is_revoked(service: Service) -> None:
+    made = call(service, "POST", "/keys", KEY, {"project": "default"})
+    mine = Key(made["id"], made["secret"], "default")
+    service.create("awaited", "sleep", "1000")
+    service.wait("awaited", "started")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(call, service, "GET", "/jobs/awaited/wait?timeout=25", mine)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.5)
+        call(service, "DELETE", f"/keys/{mine.id}", KEY)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            waiting.result(timeout=20)
+    with refused.value as answer:
+        assert (answer.code, "revoked" in answer.read().decode()) == (401, True)
+    service.delete("awaited")
+
+
 def test_much_output_waits_for_a_slow_page(service: Service, job: str) -> None:
     with open_page(links(service, job)["master-0"]).socket() as socket:
         socket.until("$ ")
@@ -157,7 +211,7 @@ def test_without_acknowledgement_the_service_stops_sending(service: Service, job
         assert 1 << 17 < seen < 1 << 20
 
 
-def test_without_auth_pages_of_others_are_refused() -> None:
+def test_without_auth_foreign_pages_are_refused() -> None:
     with running() as service:
         service.start("--no-auth")
         service.create("job", "sleep", "1000", Debug=True)
@@ -168,7 +222,7 @@ def test_without_auth_pages_of_others_are_refused() -> None:
             socket.until("$ ")
 
 
-def test_the_service_ends_at_once_though_a_shell_is_open() -> None:
+def test_the_service_stops_at_once_even_with_an_open_shell() -> None:
     with running() as service:
         service.start()
         service.create("job", "sleep", "1000", Debug=True)

@@ -1,4 +1,4 @@
-"""The certificate and its key: what is wrong with them is told before anything starts."""
+"""Problems of the certificate and its key are reported before the service starts."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_a_pair_is_read(tmp_path: Path):
     assert pair == (files.cert.read_text(), files.key.read_text())
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+def test_a_missing_file_is_named(tmp_path: Path):
     files = make_certificate(tmp_path)
     with pytest.raises(Misconfigured, match=r"\[tls\] cert = '.*/none.pem' cannot be read: No such file"):
         tls.read(tmp_path / "none.pem", files.key)
@@ -35,7 +35,7 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe"])
-def test_what_is_not_pem_is_refused(tmp_path: Path, content: bytes):
+def test_a_file_that_is_not_pem_is_refused(tmp_path: Path, content: bytes):
     files = make_certificate(tmp_path)
     (tmp_path / "bad.pem").write_bytes(content)
     with pytest.raises(Misconfigured, match="PEM"):
@@ -44,7 +44,7 @@ def test_what_is_not_pem_is_refused(tmp_path: Path, content: bytes):
         tls.read(files.cert, tmp_path / "bad.pem")
 
 
-def test_nobody_is_asked_for_a_password(tmp_path: Path):
+def test_an_encrypted_key_is_refused_without_a_prompt(tmp_path: Path):
     files = make_certificate(tmp_path)
     key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     form = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")

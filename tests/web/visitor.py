@@ -1,4 +1,4 @@
-"""What a browser does with a link, without one: opens the page, takes its two secrets, talks through its socket."""
+"""Opens a link like a browser: loads the page, takes its two secrets, and uses its WebSocket."""
 
 import http.client
 import json
@@ -19,10 +19,10 @@ PATIENCE = 30
 class Page(NamedTuple):
     address: str
     cookie: str
-    word: str
+    page_token: str
 
     @contextmanager
-    def socket(self, word: str | None = None) -> Iterator["Socket"]:
+    def socket(self, page_token: str | None = None) -> Iterator["Socket"]:
         parts = urlsplit(self.address)
         with connect(
             f"ws://{parts.netloc}{parts.path}/socket?columns=90&rows=20",
@@ -30,11 +30,11 @@ class Page(NamedTuple):
             additional_headers={"Cookie": self.cookie},
             proxy=None,
         ) as connection:
-            connection.send(self.word if word is None else word)
+            connection.send(self.page_token if page_token is None else page_token)
             yield Socket(connection)
 
     def knock(self, *, origin: str | None = None, cookie: str | None = None) -> int:
-        """The status of the answer to a handshake."""
+        """The HTTP status of the handshake."""
         parts = urlsplit(self.address)
         headers = {
             "Origin": f"http://{parts.netloc}" if origin is None else origin,
@@ -68,7 +68,7 @@ class Socket:
         return self.seen
 
     def rest(self) -> dict[str, Any]:
-        """What the service says of its end."""
+        """The last text message of the service."""
         while self.take():
             pass
         return self.told
@@ -89,9 +89,9 @@ def open_page(uri: str) -> Page:
     with urllib.request.urlopen(uri, timeout=PATIENCE) as answer:
         text = answer.read().decode()
         cookie = answer.headers["Set-Cookie"].partition(";")[0]
-    word = text.partition('turnout-word" content="')[2].partition('"')[0]
-    assert word
-    return Page(uri.partition("?")[0], cookie, word)
+    page_token = text.partition('turnout-page-token" content="')[2].partition('"')[0]
+    assert page_token
+    return Page(uri.partition("?")[0], cookie, page_token)
 
 
 def status_of(uri: str, **headers: str) -> tuple[int, str]:

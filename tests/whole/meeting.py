@@ -1,6 +1,6 @@
-"""Runs in every replica of a gang: meets all the others over TCP, knowing nothing but TF_CONFIG.
+"""Runs in every replica of a gang and connects to all the others over TCP, using only TF_CONFIG.
 
-The chief asks everyone who they are and prints what it heard; parameter servers serve until they are ended.
+The chief asks each replica for its name and prints the replies. Parameter servers run until they are stopped.
 """
 
 import json

@@ -1,5 +1,7 @@
-"""A job that names a key: nothing of it can be read on disk, and everything through the service, as long as the key
-is there. Driven by Google's own clients."""
+"""Encrypted jobs: nothing is readable on disk, and everything through the service while the key is available.
+
+Uses Google's own clients.
+"""
 
 import http.client
 import os
@@ -25,7 +27,7 @@ from google.cloud import aiplatform_v1, storage
 from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Cloud
 from tests.running import KEY as ROOT
-from tests.running import Service, end_tree, free_port, keeper_pid, running
+from tests.running import Service, end_tree, free_port, running, supervisor_pid
 from tests.store import servers
 
 KEY = "projects/p1/locations/us-central1/keyRings/ring/cryptoKeys/one"
@@ -56,13 +58,13 @@ class House(NamedTuple):
         return self.cloud.create(pool, **fields, **spec)
 
     def printed(self, job: Any) -> list[str]:
-        """Without what the service says itself."""
+        """Without the lines of the service itself."""
         entries = self.cloud.entries(job).get("entries", [])
         texts = [one["textPayload"] for one in entries if one["resource"]["labels"]["task_name"] != "service"]
         return [text for text in texts if not text.startswith("Task completed")]
 
     def readable(self) -> set[str]:
-        """The files of the data directory that have the marker in them."""
+        """The files of the data directory that contain the marker."""
         return readable(self.service.data)
 
     def s3(self) -> Any:
@@ -96,7 +98,7 @@ def readable(place: Path) -> set[str]:
     found: set[str] = set()
     for directory, _, names in os.walk(place):
         for path in (Path(directory, name) for name in names):
-            # The keeper moves empty directories about.
+            # The supervisor moves empty directories about.
             with suppress(FileNotFoundError):
                 if stat.S_ISREG(path.lstat().st_mode) and MARKER.encode() in path.read_bytes():
                     found.add(str(path.relative_to(place)))
@@ -142,8 +144,8 @@ def test_nothing_readable_is_left(house: House):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [KEY, ""])
-def test_nor_in_the_files_of_postgresql(tmp_path: Path, name: str):
-    """Neither in its tables nor in the log that it writes ahead; of a job without a key it is there."""
+def test_nothing_readable_is_left_in_postgresql(tmp_path: Path, name: str):
+    """Neither in its tables nor in its write-ahead log. For a job without a key, the marker is there."""
     key = tmp_path / "key"
     key.write_text(os.urandom(32).hex())
     with servers.running() as postgres:
@@ -165,7 +167,7 @@ def test_logs_and_workspace_without_a_sandbox_too(house: House):
     assert house.readable() == set()
 
 
-def test_while_it_runs_only_its_own_space_has_it(house: House):
+def test_while_it_runs_only_its_workspace_is_readable(house: House):
     job = house.start(f"echo {MARKER}; echo {MARKER} > $HOME/mine; echo ready; sleep 1000")
     _until(lambda: "ready" in house.printed(job))
     readable = house.readable()
@@ -176,7 +178,7 @@ def test_while_it_runs_only_its_own_space_has_it(house: House):
 
 
 @pytest.mark.slow
-def test_a_killed_service_goes_on_with_it(house: House):
+def test_a_restarted_service_continues_an_encrypted_job(house: House):
     job = house.start(f"{TRAIN}echo ready; sleep 3; echo after", **_output())
     _until(lambda: "ready" in house.printed(job))
     assert house.service.process is not None
@@ -189,15 +191,17 @@ def test_a_killed_service_goes_on_with_it(house: House):
     assert house.readable() == set()
 
 
-def test_nor_is_anything_readable_after_everything_was_killed(house: House):
-    """The service, the keeper and the program, as when the power fails: the next service clears away what they left."""
+def test_nothing_readable_is_left_after_everything_was_killed(house: House):
+    """The service, the supervisor and the program, as when the power fails: the next service clears away what they
+    left.
+    """
     once = {"scheduling": {"disableRetries": True}, "baseOutputDirectory": OUTPUT}
     job = house.start(f"{TRAIN}echo ready; sleep 1000", spec=once)
     _until(lambda: "ready" in house.printed(job))
-    keeper = keeper_pid(house.service.data)
-    assert keeper
+    supervisor = supervisor_pid(house.service.data)
+    assert supervisor
     house.service.kill()
-    end_tree(keeper)
+    end_tree(supervisor)
     assert house.readable(), "it ran"
     house.service.start()
     assert house.cloud.wait(job["name"])["state"] == "JOB_STATE_FAILED"
@@ -208,7 +212,7 @@ def test_nor_is_anything_readable_after_everything_was_killed(house: House):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["control.decided", "control.committed", "control.acted", "engine.sent"])
 def test_killed_while_it_is_created(house: House, place: str):
-    """Nothing of it was there, or all of it is, and never so that it can be read."""
+    """The job exists completely or not at all, and is never readable."""
     house.service.terminate()
     house.service.start(TURNOUT_KILL_AT=place, wait=False)
     with suppress(OSError, http.client.HTTPException):
@@ -225,7 +229,7 @@ def test_killed_while_it_is_created(house: House, place: str):
     assert house.readable() == set()
 
 
-def test_others_find_what_it_wrote_opened(house: House):
+def test_other_jobs_and_clients_read_its_results_decrypted(house: House):
     assert house.run(TRAIN, **_output())["state"] == "JOB_STATE_SUCCEEDED"
     for key in (KEY, ""):
         job = house.run("cd $TURNOUT_ROOT/gcs/results/run/model; tail -n 1 weights; wc -c < weights", key)
@@ -255,6 +259,7 @@ def test_an_unknown_key_is_refused(house: House):
 
 def test_after_the_key_is_destroyed(house: House):
     job = house.run(f"echo {MARKER}", **_output())
+    failed = house.run("exit 3")
     plain = house.run("echo plain", key="")
     house.key.unlink()
     client = house.cloud.client()
@@ -263,7 +268,8 @@ def test_after_the_key_is_destroyed(house: House):
     listed = {one.name: one for one in client.list_custom_jobs(parent=house.cloud.parent)}
     assert listed[plain["name"]].display_name
     locked: Any = listed[job["name"]]
-    assert KEY in locked.error.message
+    assert "error" not in locked
+    assert KEY in listed[failed["name"]].error.message
     assert (locked.display_name, locked.state.name) == (job["displayName"], job["state"])
     assert locked.create_time < locked.start_time <= locked.end_time
     assert not locked.job_spec.worker_pool_specs

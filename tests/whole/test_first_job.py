@@ -1,4 +1,4 @@
-"""A signed CreateJob from Tencent's own SDK becomes a gang of real processes, and its logs come back."""
+"""A signed CreateJob of Tencent's SDK starts a gang of real processes, and returns their logs."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def sandboxed(request: pytest.FixtureRequest):
 
 
 def test_the_documented_example(sandboxed: Service) -> None:
-    """One master, one ps, two workers; each has a correct TF_CONFIG, and they all meet."""
+    """One master, one parameter server, two workers: each has a correct TF_CONFIG, and they all connect."""
     with reachable_directory() as code:
         (code / "mnist_saved_model.py").write_text((HERE / "meeting.py").read_text())
         source = f"file://{code}:/data/mnist"
@@ -66,7 +66,7 @@ def test_the_documented_example(sandboxed: Service) -> None:
         assert described.EndTime
 
 
-def test_what_a_replica_is_told(sandboxed: Service) -> None:
+def test_the_environment_of_a_replica(sandboxed: Service) -> None:
     program = "import json, os; print(json.dumps(dict(os.environ)))"
     sandboxed.create("env", "/usr/bin/python3", "-c", program, ScaleTier="CUSTOM", WorkerCount=1)
     sandboxed.wait("env")
@@ -85,6 +85,7 @@ def test_what_a_replica_is_told(sandboxed: Service) -> None:
 
 def test_results_land_in_the_bucket(sandboxed: Service) -> None:
     where = "cos://mine-1250000000.cos.ap-beijing.myqcloud.com/run:/data/run"
+    sandboxed.put("cos://mine/run/train.py")
     sandboxed.create("writer", "sh", "-c", "echo 42 > answer", PackageDir=[where])
     assert sandboxed.wait("writer")["state"] == "succeeded"
     assert (sandboxed.data / "buckets/mine/run/answer").read_text() == "42\n"
@@ -123,7 +124,7 @@ def test_gpus_are_refused_where_there_are_none(sandboxed: Service) -> None:
         sandboxed.create("gpu", "true", MasterType="1U1G1P")
 
 
-def test_deleting_running_jobs_does_not_hurt_those_that_come_after(sandboxed: Service) -> None:
+def test_deleting_running_jobs_does_not_affect_later_ones(sandboxed: Service) -> None:
     for n in range(12):
         sandboxed.create(f"deleted-{n}", "sleep", "1000")
     for n in range(12):

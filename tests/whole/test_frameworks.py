@@ -1,4 +1,4 @@
-"""Real distributed training, knowing nothing but the variables that every replica gets."""
+"""Real distributed training that uses only the environment variables of its replicas."""
 
 import os
 import subprocess
@@ -64,7 +64,7 @@ os._exit(0)
 
 @contextmanager
 def with_frameworks(sandbox: str) -> Iterator[Service]:
-    """A service whose runtime tia-1.7.0 has the packages of the slow environment, for the host's interpreter."""
+    """A service whose runtime tia-1.7.0 has the packages of the slow environment, on the host's interpreter."""
     packages = next((ROOT / ".venv-slow/lib").glob("python3.*/site-packages"))
     with reachable_directory() as directory, mounted(packages, directory / "packages") as reachable:
         site = "/opt/packages" if sandbox == "bubblewrap" else str(reachable)
@@ -77,7 +77,7 @@ def with_frameworks(sandbox: str) -> Iterator[Service]:
 
 @contextmanager
 def mounted(source: Path, target: Path) -> Iterator[Path]:
-    """Where every user can reach it: as root the checkout may lie in a closed directory."""
+    """A copy that every user can reach: as root, the checkout may be in a closed directory."""
     if os.geteuid() != 0:
         yield source
         return

@@ -1,4 +1,4 @@
-"""Clients that nobody knows, and requests that are meant to hurt."""
+"""Unauthenticated clients and malicious requests."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ def connect(service: Service) -> socket.socket:
 
 
 def answer(service: Service, *parts: bytes) -> bytes:
-    """All that comes back until the service closes the connection."""
+    """The whole response, until the service closes the connection."""
     with connect(service) as connection:
         for part in parts:
             try:
@@ -44,14 +44,14 @@ def test_endless_headers_are_cut_off(service: Service) -> None:
     assert service.native("/whoami")["root"]
 
 
-def test_a_large_body_from_nobody_is_not_even_read(service: Service) -> None:
+def test_a_large_body_without_a_key_is_not_read(service: Service) -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
     found = answer(service, head + b"Content-Length: 9000000\r\n\r\n" + b"{")
     assert b"200 OK" in found
     assert b"RequestSizeLimitExceeded" in found
 
 
-def test_many_idle_connections_stop_nobody(service: Service) -> None:
+def test_many_idle_connections_do_not_block_others(service: Service) -> None:
     idle = [connect(service) for _ in range(1100)]
     try:
         service.create("beside-idlers", "true")
@@ -61,14 +61,14 @@ def test_many_idle_connections_stop_nobody(service: Service) -> None:
             connection.close()
 
 
-def test_a_job_whose_mount_has_an_endless_name_hurts_only_itself(service: Service) -> None:
+def test_a_job_whose_mount_has_an_endless_name_affects_only_itself(service: Service) -> None:
     service.create("endless", "true", PackageDir=["nfs://127.0.0.1:/" + "x" * 300 + ":/data"])
     assert service.wait("endless")["state"] == "failed"
     service.create("after-endless", "true")
     assert service.wait("after-endless")["state"] == "succeeded"
 
 
-def test_clients_that_go_away_while_they_wait_are_forgotten(service: Service) -> None:
+def test_clients_that_disconnect_while_they_wait_are_forgotten(service: Service) -> None:
     service.create("long", "sleep", "1000")
     token = make_token(KEY, time.time())
     request = f"GET /turnout/v1/jobs/long/wait?timeout=500 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Google's own cloudml-hypertune in the trials of a tuning job, and what Google's SDK reads of it."""
+"""Google's cloudml-hypertune in the trials of a tuning job, and the results in Google's SDK."""
 
 import time
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ print(version("cloudml-hypertune"), hypertune.__file__, flush=True)
 class Site(NamedTuple):
     service: Service
     packages: str
-    """Where programs find them."""
+    """The directory where programs find the package."""
 
     def job(self, program: str) -> aiplatform.HyperparameterTuningJob:
         container = {
@@ -82,7 +82,7 @@ def depth(trial: Any) -> float:
     return trial.parameters[0].value
 
 
-def test_what_the_package_reports(site: Site):
+def test_metrics_that_the_package_reports(site: Site):
     job = site.job(REPORT)
     job.run()
     assert job.state.name == "JOB_STATE_SUCCEEDED"
@@ -96,7 +96,7 @@ def test_what_the_package_reports(site: Site):
         ]
 
 
-def test_it_is_read_while_the_trial_runs(site: Site):
+def test_metrics_are_read_while_the_trial_runs(site: Site):
     job = site.job(REPORT + "time.sleep(600)")
     job.run(sync=False)
     job.wait_for_resource_creation()

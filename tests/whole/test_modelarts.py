@@ -21,7 +21,7 @@ def service() -> Iterator[Service]:
 
 
 def create(service: Service, name: str, **spec: Any) -> str:
-    """Only what is not null is sent; all that it needs of the answer is the id."""
+    """Sends only fields that are not null, and uses only the id of the response."""
     body = job(name, "sleep 600", algorithm={"environments": {"A": "b"}}, spec=spec)
     answer = send(service, "POST", "/v2/default/training-jobs", json.dumps(body))
     assert answer.status_code == 201
@@ -73,7 +73,7 @@ def test_an_algorithm_that_is_gone(service: Service):
     assert (gone.status_code, gone.json()["error_code"]) == (400, "ModelArts.2755")
 
 
-def test_a_job_runs_and_tells_what_it_said(service: Service):
+def test_a_job_runs_and_its_log_is_returned(service: Service):
     cloud = Cloud(service)
     made = cloud.create("says", "echo hello from $MA_TASK_NAME")
     assert service.wait("says")["state"] == "succeeded"
@@ -81,7 +81,7 @@ def test_a_job_runs_and_tells_what_it_said(service: Service):
     assert "hello from worker" in cloud("show_training_job_logs_preview", **where).content
 
 
-def test_everything_is_there_after_the_service_was_killed(service: Service):
+def test_everything_survives_a_kill_of_the_service(service: Service):
     cloud = Cloud(service)
     made = cloud.create("survives", "sleep 600")
     body = {"tags": [{"key": "a", "value": "b"}]}

@@ -1,4 +1,4 @@
-"""Calls that were answered hold, however often the service is killed among them."""
+"""The effects of answered calls survive kills of the service."""
 
 import random
 import threading
@@ -26,7 +26,7 @@ def service() -> Iterator[Service]:
 
 
 class Client(threading.Thread):
-    """Makes jobs, describes some and deletes some, and remembers what it was promised."""
+    """Creates jobs, shows some, deletes some, and records the responses."""
 
     def __init__(self, service: Service, number: int, stop: threading.Event) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Client(threading.Thread):
         self.unsure.discard(job_id)
 
 
-def test_what_was_answered_holds(service: Service):
+def test_answered_calls_survive_kills_of_the_service(service: Service):
     stop = threading.Event()
     clients = [Client(service, number, stop) for number in range(CLIENTS)]
     for client in clients:

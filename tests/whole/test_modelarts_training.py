@@ -1,4 +1,4 @@
-"""A training job of two nodes as people run them: killed in one worker, started over, done."""
+"""A training job of two nodes: one worker is killed, the job is retried and succeeds."""
 
 import os
 import signal
@@ -86,7 +86,7 @@ def with_frameworks(buckets: str = "") -> Iterator[Service]:
 
 @pytest.fixture(params=["embedded", "s3"])
 def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """Its buckets for data and models are directories here, or lie in a real object store."""
+    """Its buckets for data and models are embedded, or in a remote object store."""
     buckets = ""
     if request.param == "s3":
         store: S3 = request.getfixturevalue("s3")
@@ -122,7 +122,7 @@ def document(service: Service) -> dict[str, Any]:
 
 
 def kill(*words: str) -> None:
-    """As the kernel would when memory is short: the one process that was started with these words."""
+    """Kills the one process with these words in its command line, as the kernel does when memory is short."""
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             try:

@@ -1,4 +1,4 @@
-"""The embedded buckets by S3, on the service's second port: what goes in there is what a job finds."""
+"""The embedded buckets through the S3 gateway, and the jobs that use them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +35,7 @@ def client(port: int, secret: str = KEY.secret) -> Any:
     )
 
 
-def test_a_job_finds_what_was_uploaded_and_its_results_can_be_fetched(service: Service, port: int):
+def test_a_job_reads_uploaded_objects_and_its_results_can_be_downloaded(service: Service, port: int):
     s3 = client(port)
     s3.create_bucket(Bucket="mine")
     s3.put_object(Bucket="mine", Key="run/question", Body=b"6 * 7")
@@ -44,7 +44,17 @@ def test_a_job_finds_what_was_uploaded_and_its_results_can_be_fetched(service: S
     assert s3.get_object(Bucket="mine", Key="run/answer")["Body"].read() == b"42\n"
 
 
-def test_a_wrong_secret_opens_nothing(service: Service, port: int):
+def test_a_bucket_by_its_full_name_at_tencent(service: Service, port: int):
+    s3 = client(port)
+    s3.put_object(Bucket="mine-1250000000", Key="run/question", Body=b"6 * 7")
+    service.create("job", "sh", "-c", "echo $(($(cat question))) > answer", PackageDir=[MOUNT])
+    assert service.wait("job")["state"] == "succeeded"
+    for name in ("mine", "mine-1250000000"):
+        assert s3.get_object(Bucket=name, Key="run/answer")["Body"].read() == b"42\n"
+    assert [one["Name"] for one in s3.list_buckets()["Buckets"]] == ["mine"]
+
+
+def test_a_wrong_secret_is_refused(service: Service, port: int):
     with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
         client(port, "not-the-secret").list_buckets()
 
@@ -56,7 +66,7 @@ def test_each_port_has_its_own_api(service: Service, port: int):
         client(service.port).list_buckets()
 
 
-def test_what_was_uploaded_outlives_a_kill(service: Service, port: int):
+def test_uploads_survive_a_kill(service: Service, port: int):
     client(port).put_object(Bucket="mine", Key="kept", Body=b"x" * 100_000)
     service.kill()
     service.start()

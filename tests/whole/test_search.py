@@ -1,4 +1,4 @@
-"""Searches through the service: killed with -9 at its worst moments, and by Vertex' own documents."""
+"""Searches through the service, with kill -9 at the worst moments, and with Vertex' own documents."""
 
 import json
 import time
@@ -14,7 +14,7 @@ import pytest
 from tests.dialects.modelarts.driving import job as modelarts_job
 from tests.dialects.modelarts.driving import send
 from tests.running import KEY, Service, running
-from tests.search.searching import run
+from tests.search.in_process import run
 from turnout.access import Key, make_token
 from turnout.job import Search
 from turnout.job.algorithms import LARGEST_SEED
@@ -48,7 +48,7 @@ def call(
 
 
 def tuning_job(trials: int, wide: int = 2, starts: Path | None = None, **study: Any) -> dict[str, Any]:
-    """`starts`: where each start of a trial leaves a file."""
+    """`starts`: the directory in which each start of a trial creates a file."""
     env = [{"name": "STARTS", "value": str(starts)}] if starts else []
     container = {"imageUri": "python:3", "command": ["python3", "-c", PROGRAM], "env": env}
     return {
@@ -97,7 +97,7 @@ def test_a_tuning_job_of_vertex(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_made_twice_when_the_service_is_killed(service: Service) -> None:
+def test_no_trial_is_lost_or_repeated_when_the_service_is_killed(service: Service) -> None:
     made = call(service, "POST", "hyperparameterTuningJobs", tuning_job(12))
     for done in (1, 4, 8):
         before = until(service, made["name"], lambda job, done=done: _done(job) >= done)
@@ -123,7 +123,7 @@ KILLED_AT = ("control.decided", "control.committed", "control.acted", "engine.se
 @pytest.mark.parametrize("place", KILLED_AT)
 @pytest.mark.parametrize(("wide", "algorithm"), [(1, "default"), (4, "random")])
 def test_the_points_are_the_same_however_often_it_was_killed(wide: int, algorithm: str, place: str) -> None:
-    """One at a time, or where a point depends on no other, they are those of a search that nobody disturbed."""
+    """One at a time, or if no point depends on another, the points are those of an undisturbed search."""
     trials = 24
     with running('[engines.local]\nsandbox = "none"\n') as service:
         starts = service.data.parent / "starts"
@@ -162,7 +162,7 @@ def _undisturbed(job_id: int, trials: int, wide: int, algorithm: str) -> list[An
     return run(search, lambda point: float(point["x"]), trials)
 
 
-def test_a_search_of_another_project_is_nowhere_to_be_seen(service: Service) -> None:
+def test_a_search_of_another_project_is_not_visible(service: Service) -> None:
     made = call(service, "POST", "hyperparameterTuningJobs", tuning_job(2))
     job = until(service, made["name"], ended)
     path = made["name"].partition("us-central1/")[2]

@@ -1,8 +1,9 @@
-"""The process itself: how it starts, refuses, answers and ends."""
+"""The service process: how it starts, answers, refuses and ends."""
 
 import json
 import os
 import re
+import resource
 import socket
 import stat
 import subprocess
@@ -11,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 
+import psutil
 import pytest
 
 from tests.running import Service, python_path, running
@@ -28,13 +30,24 @@ def get(service: Service, path: str, **headers: str) -> tuple[int, str, str]:
 def test_health_metrics_and_a_page_for_browsers(service: Service) -> None:
     assert get(service, "/healthz")[0] == 200
     metrics = get(service, "/metrics")[2]
-    assert "turnout_engines_ready" in metrics
+    assert "turnout_engines_ready 1" in metrics
+    assert 'turnout_cluster_ready{cluster="ap-beijing"} 1' in metrics
     for state in ("preparing", "queued", "running", "stopping"):
         assert f'turnout_jobs{{state="{state}"}} 0\n' in metrics
     status, kind, text = get(service, "/", Accept="text/html,application/xhtml+xml")
     assert (status, kind) == (200, "text/html; charset=utf-8")
     assert "Turnout" in text
     assert service.endpoint in text
+    assert "ModelArtsClient" in text
+    assert "aiplatform.init" in text
+
+
+def test_curl_of_the_endpoint_says_what_is_there(service: Service) -> None:
+    status, kind, text = get(service, "/", Accept="*/*")
+    assert (status, kind) == (200, "text/plain; charset=utf-8")
+    assert text.startswith("Turnout 0.")
+    for path in ("/v2/<project>/training-jobs", "/v1/projects/<project>/locations", "/healthz"):
+        assert f"{service.endpoint}{path}" in text
 
 
 def test_an_unsigned_call_is_refused_the_way_the_cloud_does(service: Service) -> None:
@@ -76,7 +89,7 @@ def test_sigterm_ends_it_at_once_and_leaves_jobs_running() -> None:
         assert service.log.read_text().endswith("logs hello\n"), "nothing runs, so there is nothing to tell"
 
 
-def test_what_is_no_http_is_logged_like_everything_else(service: Service) -> None:
+def test_a_request_that_is_not_http_is_logged_in_the_same_format(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as stranger:
         stranger.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         while stranger.recv(4096):
@@ -85,7 +98,7 @@ def test_what_is_no_http_is_logged_like_everything_else(service: Service) -> Non
     assert re.fullmatch(r"20\d\d-\S+ \S+ WARNING uvicorn\S*: Invalid HTTP request received\.", line)
 
 
-def test_sigterm_lets_go_of_clients_that_wait() -> None:
+def test_sigterm_ends_waiting_requests() -> None:
     with running() as service:
         service.start()
         service.create("long", "sleep", "1000")
@@ -113,7 +126,7 @@ urllib.request.urlopen(request).read()
 
 
 class TestWithoutAuth:
-    def test_it_works_for_the_same_user_on_loopback(self) -> None:
+    def test_no_auth_works_for_the_same_user_on_loopback(self) -> None:
         with running() as service:
             service.start("--no-auth")
             assert "TURNOUT_KEY" not in service.log.read_text()
@@ -125,7 +138,7 @@ class TestWithoutAuth:
             assert get(service, "/healthz", Origin=service.endpoint)[0] == 200
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
-    def test_other_users_of_the_machine_are_kept_out(self) -> None:
+    def test_no_auth_refuses_other_users_of_the_machine(self) -> None:
         with running() as service:
             service.start("--no-auth")
             code = f"import urllib.request as u; u.urlopen('{service.endpoint}/healthz')"
@@ -134,7 +147,7 @@ class TestWithoutAuth:
             )
             assert "403" in other.stderr
 
-    def test_it_is_refused_on_other_addresses(self) -> None:
+    def test_no_auth_is_refused_on_other_addresses(self) -> None:
         with running() as service:
             service.start("--no-auth", "--host", "0.0.0.0", wait=False)
             assert service.process is not None
@@ -142,7 +155,7 @@ class TestWithoutAuth:
             assert "loopback only" in service.log.read_text()
 
 
-def test_a_misspelt_setting_is_told_with_the_right_one() -> None:
+def test_a_misspelt_setting_suggests_the_right_one() -> None:
     with running('[engines.local]\nsanbox = "none"\n') as service:
         service.start(wait=False)
         assert service.process is not None
@@ -150,10 +163,60 @@ def test_a_misspelt_setting_is_told_with_the_right_one() -> None:
         assert "did you mean sandbox?" in service.log.read_text()
 
 
-def test_a_port_that_is_taken_is_told(service: Service) -> None:
+def test_a_port_that_is_taken_is_reported(service: Service) -> None:
     with running() as other:
         other.port = service.port
         other.start(wait=False)
         assert other.process is not None
         assert other.process.wait(20) == 1
         assert "--port" in other.log.read_text()
+
+
+def on_a_terminal(service: Service) -> str:
+    """The output of a start on a terminal. It is the first start if there is no data yet."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "turnout.cli.main", "serve", "--port", str(service.port)]
+    command += ["--data", str(service.data)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TURNOUT_")}
+    service.process = subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, env=clean | {"PYTHONPATH": python_path()}, cwd="/"
+    )
+    os.close(theirs)
+    shown = b""
+    while b"logs hello" not in shown:
+        shown += os.read(ours, 4096)
+    service.kill()
+    os.close(ours)
+    return shown.decode()
+
+
+def test_the_root_key_is_shown_once_and_only_to_a_terminal() -> None:
+    with running() as service:
+        first, second = on_a_terminal(service), on_a_terminal(service)
+        file = service.data / "root-key"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        secret = file.read_text().strip()
+        assert f"root key   {secret}\r\n" in first
+        assert f"TURNOUT_KEY={secret}" in first
+        assert secret not in second
+        assert f"root key   in {file}" in second
+        assert f'TURNOUT_KEY="$(cat {file})"' in second
+
+
+def test_a_log_does_not_contain_the_root_key() -> None:
+    with running() as service:
+        service.start(TURNOUT_ROOT_KEY="")
+        secret = (service.data / "root-key").read_text().strip()
+        assert secret.partition(":")[2] not in service.log.read_text()
+        assert str(service.data / "root-key") in service.log.read_text()
+
+
+def test_the_limit_of_open_files_is_raised_for_the_service_only() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with running("[limits]\nopen_files = 300\n") as service:
+        service.start(through=["sh", "-c", 'ulimit -Sn 512 && exec "$@"', "sh"])
+        assert service.process
+        assert psutil.Process(service.process.pid).rlimit(psutil.RLIMIT_NOFILE)[0] == min(hard, 1 << 20)
+        service.create("job", "sh", "-c", "ulimit -n")
+        service.wait("job")
+        assert [line.Log for line in service.logs("job")] == ["300"]

@@ -1,4 +1,4 @@
-"""A shell as a person has it: a link of Vertex' API, opened in a real browser."""
+"""A shell and a dashboard: links of Vertex' API, opened in a real browser."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_a_terminal_in_a_browser(service: Service, tmp_path: Path) -> None:
         tab.picture(tmp_path / "terminal.png")
 
         vertex(service, "POST", job["name"] + ":cancel", {})
-        tab.wait_for("[process exited with code 137]")
+        tab.wait_for("[the job ended]")
         tab.go(link)
         tab.wait_for("ask for a new one")
 

@@ -1,4 +1,4 @@
-"""A job whose code, data and results lie in a real object store."""
+"""A job whose code, data and results are in a remote object store."""
 
 import hashlib
 import os
@@ -14,7 +14,8 @@ import pytest
 
 from tests.running import Service, children_with, running
 from tests.stores import ADMIN, READER, S3, Wire, s3, wire
-from turnout.storage.remote import Backing, open_store
+from turnout.storage.remote.settings import RemoteSettings
+from turnout.storage.remote.store import open_store
 
 __all__ = ["s3"]
 
@@ -23,11 +24,11 @@ BIG = 100 << 20
 
 
 class Place:
-    """A corner of the store for one test."""
+    """A prefix of the store for one test."""
 
     def __init__(self, s3: S3) -> None:
         self.backing = s3.backing()
-        self._store = open_store(msgspec.convert(self.backing, Backing))
+        self._store = open_store(msgspec.convert(self.backing, RemoteSettings))
 
     def config(self, sandbox: str, keys: tuple[str, str] = ADMIN, port: int = 0) -> str:
         backing = self.backing | {"key": keys[0], "secret": keys[1]}
@@ -65,7 +66,7 @@ def run(service: Service, name: str, script: str) -> dict[str, Any]:
     return service.wait(name)
 
 
-def test_code_comes_and_results_go(service: Service, place: Place):
+def test_code_is_downloaded_and_results_are_uploaded(service: Service, place: Place):
     script = b"cat data/x; echo done > out.txt; mkdir -p a/b; cp data/x a/b/y"
     place.put("code/train.sh", script)
     place.put("code/data/x", b"from afar\n")
@@ -83,16 +84,18 @@ def test_code_comes_and_results_go(service: Service, place: Place):
     _until(lambda: not list((service.data / "copies").iterdir()))
 
 
-def test_one_that_fails_or_is_stopped_leaves_its_results_too(service: Service, place: Place):
+def test_results_of_failed_and_stopped_jobs_are_uploaded_too(service: Service, place: Place):
+    place.put("code/x", b"x")
     assert run(service, "fails", "echo 1 > one; exit 3")["reason"] == "program failed"
     service.create("stops", "sh", "-c", "echo 2 > two; echo ready; sleep 1000", PackageDir=[MOUNT])
     _until(lambda: service.logs("stops"))
     service.delete("stops")
     _until(lambda: "code/two" in place.names())
-    assert place.everything() == {"code/one": b"1\n", "code/two": b"2\n"}
+    assert place.everything() == {"code/x": b"x", "code/one": b"1\n", "code/two": b"2\n"}
 
 
 def test_results_that_cannot_be_stored_fail_the_job(place: Place):
+    place.put("code/x", b"x")
     with running(place.config("none", READER)) as service:
         service.start()
         job = run(service, "mute", "echo 1 > one")
@@ -102,9 +105,9 @@ def test_results_that_cannot_be_stored_fail_the_job(place: Place):
         service.delete("mute")
         _until(lambda: not kept.exists())
     assert (job["state"], job["reason"]) == ("failed", "staging failed")
-    assert "cos://models/code" in job["message"]
-    assert "does not permit it" in job["message"]
-    assert place.everything() == {}
+    assert "cos://models-1250000000/code" in job["message"]
+    assert "access denied" in job["message"]
+    assert place.everything() == {"code/x": b"x"}
 
 
 @pytest.fixture
@@ -129,11 +132,12 @@ def test_a_full_disk_fails_the_job_that_does_not_fit_and_no_other(cramped: Servi
     assert "it needs 41.9 MB" in job["message"]
     _until(lambda: not list((cramped.data / "copies").iterdir()))
     place.delete("code/big")
+    place.put("code/x", b"x")
     assert run(cramped, "small", "echo fits > note")["state"] == "succeeded"
-    assert place.everything() == {"code/note": b"fits\n"}
+    assert place.everything() == {"code/x": b"x", "code/note": b"fits\n"}
 
 
-def test_secrets_stay_with_the_mover(service: Service, place: Place):
+def test_only_the_stager_has_the_secrets(service: Service, place: Place):
     place.put("code/x", b"x")
     script = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; echo end"
     assert run(service, "spy", script)["state"] == "succeeded"
@@ -148,7 +152,7 @@ def test_secrets_stay_with_the_mover(service: Service, place: Place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["service", "mover", "both"])
-def test_killed_while_data_comes(s3: S3, place: Place, victim: str):
+def test_killed_during_a_download(s3: S3, place: Place, victim: str):
     content = os.urandom(1 << 20) * (BIG >> 20)
     place.put("code/big", content)
     with wire(s3.port, after=4 << 20) as line, running(place.config("none", port=line.port)) as service:
@@ -161,7 +165,8 @@ def test_killed_while_data_comes(s3: S3, place: Place, victim: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["service", "mover", "both"])
-def test_killed_while_results_go(s3: S3, place: Place, victim: str):
+def test_killed_during_an_upload(s3: S3, place: Place, victim: str):
+    place.put("code/x", b"x")
     make = f"head -c {BIG} /dev/urandom > big; sha256sum big > sum"
     faults = {"after": 4 << 20, "upwards": True}
     with wire(s3.port, **faults) as line, running(place.config("none", port=line.port)) as service:
@@ -192,7 +197,7 @@ def _kill(service: Service, victim: str) -> None:
 
 def _movers(service: Service) -> list[psutil.Process]:
     assert service.process
-    return children_with(service.process.pid, "runner.stage")
+    return children_with(service.process.pid, "runner.stager")
 
 
 def _until(happens: Callable[[], Any]) -> None:

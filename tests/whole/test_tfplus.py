@@ -1,4 +1,4 @@
-"""The documentation's own tfplus example, word for word: three workers with two GPUs each."""
+"""The tfplus example of the documentation, unchanged: three workers with two GPUs each."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ EXAMPLE = r"""tictl job create test73 \
 
 SETTINGS = """
 [engines.local]
-gpus = 7
+gpus = 6
 [clusters.cls-rgaisoe4]
 engine = "local"
 """
@@ -34,7 +34,7 @@ print(task["type"], task["index"], os.environ["CUDA_VISIBLE_DEVICES"], *sys.argv
 
 
 def paste(service: Service, command: str, directory: Path) -> "subprocess.CompletedProcess[str]":
-    """Into a shell that has tictl on its PATH."""
+    """Runs it in a shell that has tictl on its PATH."""
     tictl = directory / "tictl"
     tictl.write_text(f'#!/bin/sh\nexec {sys.executable} -m turnout.cli.tictl "$@"\n')
     tictl.chmod(0o755)
@@ -48,7 +48,7 @@ def paste(service: Service, command: str, directory: Path) -> "subprocess.Comple
     return subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True, timeout=60)
 
 
-def test_it_runs_and_says_honestly_that_the_script_is_not_there() -> None:
+def test_it_runs_and_fails_because_the_script_does_not_exist() -> None:
     with running(SETTINGS) as service, reachable_directory() as directory:
         service.start()
         result = paste(service, EXAMPLE, directory)
@@ -56,7 +56,6 @@ def test_it_runs_and_says_honestly_that_the_script_is_not_there() -> None:
         assert result.stdout.startswith("create job success.")
         job = service.wait("test73")
         assert {r["name"]: len(r["gpus"].split(",")) for r in job["replicas"]} == {
-            "master-0": 1,
             "worker-0": 2,
             "worker-1": 2,
             "worker-2": 2,
@@ -65,7 +64,7 @@ def test_it_runs_and_says_honestly_that_the_script_is_not_there() -> None:
         assert any("can't open file" in log.Log for log in service.logs("test73", "cls-rgaisoe4"))
 
 
-def test_it_succeeds_where_the_settings_give_the_runtime_its_scripts() -> None:
+def test_it_succeeds_if_the_settings_mount_the_scripts() -> None:
     with reachable_directory() as directory:
         script = directory / "scripts/tf_cnn_benchmarks/tf_cnn_benchmarks.py"
         script.parent.mkdir(parents=True)
@@ -78,10 +77,9 @@ def test_it_succeeds_where_the_settings_give_the_runtime_its_scripts() -> None:
             arguments = "--model resnet50 --batch_size 32 --variable_update tfplus"
             lines = sorted(log.Log for log in service.logs("test73", "cls-rgaisoe4"))
             assert [line.replace(arguments, "").split()[:2] for line in lines] == [
-                ["chief", "0"],
                 ["worker", "0"],
                 ["worker", "1"],
                 ["worker", "2"],
             ]
             devices = [device for line in lines for device in line.split()[2].split(",")]
-            assert sorted(devices) == list("0123456")
+            assert sorted(devices) == list("012345")

@@ -9,8 +9,8 @@ import pytest
 from google.cloud import aiplatform, storage
 from google.oauth2.credentials import Credentials
 
+from tests.dialects.vertex.custom_jobs.test_package_command import wheel
 from tests.dialects.vertex.driving import LOCATION, PROJECT, Cloud
-from tests.dialects.vertex.test_package import wheel
 from tests.running import KEY, ROOT, Service, reachable_directory, running
 from tests.whole.test_frameworks import mounted
 from turnout.access import make_token
@@ -69,7 +69,7 @@ def service() -> Iterator[Service]:
 
 
 def initialise(service: Service, monkeypatch: pytest.MonkeyPatch) -> storage.Client:
-    """The SDK, pointed at the service; what it stores things with."""
+    """The SDK, connected to the service, and the storage client that it uses."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.endpoint)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr("google.cloud.aiplatform.jobs._JOB_WAIT_TIME", 0.2)

@@ -1,4 +1,4 @@
-"""Vertex over gRPC with TLS, as google-cloud-aiplatform speaks it when nothing but its endpoint is set."""
+"""Vertex over gRPC with TLS, with google-cloud-aiplatform, of which only the endpoint is set."""
 
 import os
 import signal
@@ -19,9 +19,20 @@ from google.cloud.aiplatform_v1.services.job_service.transports import JobServic
 from google.oauth2.credentials import Credentials
 
 from tests.certificates import Certificate, make_certificate
-from tests.running import KEY, Service, children, free_port, reachable_directory, running
+from tests.running import (
+    KEY,
+    Service,
+    children,
+    children_with,
+    free_port,
+    python_for,
+    python_path,
+    reachable_directory,
+    running,
+)
 from turnout.access import make_token
 
+ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 PLACE = "projects/default/locations/us-central1"
 IMAGE = "gcr.io/my-project/trainer:1"
 CONFIG = f"""
@@ -42,7 +53,7 @@ class SecureService(Service):
 
 @pytest.fixture(scope="module")
 def certificate() -> Iterator[Certificate]:
-    """What the clients of this process trust from now on: gRPC reads it only once."""
+    """The certificate that clients in this process trust. gRPC reads it only once."""
     with reachable_directory() as directory, pytest.MonkeyPatch.context() as patch:
         made = make_certificate(directory)
         patch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(made.authority))
@@ -74,7 +85,7 @@ def token() -> Credentials:
 
 @pytest.fixture(scope="module")
 def client(service: Service, port: int, token: Credentials) -> Any:
-    """As in Google's samples, which set nothing but the endpoint."""
+    """As in Google's samples, which set only the endpoint."""
     one: Any = JobServiceClient(credentials=token, client_options={"api_endpoint": f"localhost:{port}"})
     grpc.channel_ready_future(one.transport.grpc_channel).result(30)
     return one
@@ -178,7 +189,7 @@ def test_the_high_level_sdk(sdk: None, monkeypatch: pytest.MonkeyPatch):
     assert aiplatform.CustomJob.list() == []
 
 
-def test_errors_are_of_their_own_classes(client: Any, port: int):
+def test_errors_have_their_own_classes(client: Any, port: int):
     with pytest.raises(exceptions.InvalidArgument, match=r"display_?[nN]ame"):
         client.create_custom_job(parent=PLACE, custom_job=document("true") | {"display_name": ""})
     machine = {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
@@ -216,8 +227,8 @@ def test_the_main_port_speaks_tls_too(service: Service, token: Credentials, cert
     assert f"listens on {service.endpoint}" in service.log.read_text()
 
 
-def test_it_comes_back_after_it_was_killed(client: Any, service: Service):
-    """Last in this file: the channel has to find it again."""
+def test_the_grpc_process_restarts_after_a_kill(client: Any, service: Service):
+    """Last in this file, because the channel has to reconnect."""
     assert service.process
     [door] = doors(service)
     os.kill(door, signal.SIGKILL)
@@ -246,7 +257,7 @@ def test_low_level_without_tls_and_without_keys():
             assert client.get_operation({"name": operation.name}) == operation
 
 
-def test_a_port_that_is_taken_is_told_at_once():
+def test_a_port_that_is_taken_is_reported_at_once():
     with running() as holder:
         holder.start()
         with running(f"[grpc]\nport = {holder.port}\n") as service:
@@ -259,4 +270,39 @@ def test_a_port_that_is_taken_is_told_at_once():
 def doors(service: Service) -> list[int]:
     assert service.process
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(service.process.pid)}
-    return [pid for pid, command in commands.items() if b"turnout.doors.grpc" in command]
+    return [pid for pid, command in commands.items() if b"turnout.gateways.grpc" in command]
+
+
+@pytest.mark.parametrize("user", [None, pytest.param(65534, marks=ONLY_ROOT)])
+def test_without_auth_the_same_user_has_access_and_the_process_is_not_root(user: int | None):
+    port = free_port()
+    with running(f"[grpc]\nport = {port}\n", user=user) as service:
+        service.start("--no-auth", wait=False)
+        assert service.process
+        deadline = time.monotonic() + 30
+        while "listens on" not in service.log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        script = (
+            "import grpc\n"
+            "from google.cloud.location import locations_pb2\n"
+            "request = locations_pb2.ListLocationsRequest(name='projects/default').SerializeToString()\n"
+            f"with grpc.insecure_channel('127.0.0.1:{port}') as channel:\n"
+            "    call = channel.unary_unary('/google.cloud.location.Locations/ListLocations')\n"
+            "    try:\n"
+            "        call(request, timeout=30, wait_for_ready=True)\n"
+            "        print('OK')\n"
+            "    except grpc.RpcError as error:\n"
+            "        print(error.code().name, error.details())\n"
+        )
+        said = [
+            subprocess.run(
+                [python_for(uid or None), "-c", script],
+                user=uid, group=uid, capture_output=True, text=True, cwd="/",
+                env={"PYTHONPATH": python_path()},
+            ).stdout
+            for uid in {os.getuid(), user or os.getuid(), 65533 if os.geteuid() == 0 else os.getuid()}
+        ]  # fmt: skip
+        assert sum(one == "OK\n" for one in said) == 1
+        assert all("only the user who runs the service" in one for one in said if one != "OK\n"), said
+        [gateway] = children_with(service.process.pid, "turnout.gateways.grpc")
+        assert gateway.uids().real != 0

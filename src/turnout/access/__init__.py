@@ -1,6 +1,6 @@
-"""Who may do what: keys and the tokens made from them."""
+"""Authentication: keys, and the tokens, links and signatures made from them."""
 
-from turnout.access.bearer import Bearer, check_bearer
+from turnout.access.bearer import Bearer, bearer_token, check_bearer
 from turnout.access.keys import Key, Keys, may_use, open_root_key
 from turnout.access.sessions import check_session_token, make_session_token
 from turnout.access.tokens import check_token, make_token
@@ -9,6 +9,7 @@ __all__ = [
     "Bearer",
     "Key",
     "Keys",
+    "bearer_token",
     "check_bearer",
     "check_session_token",
     "check_token",

@@ -1,7 +1,7 @@
-"""Service accounts as Google's libraries know them: a file with an RSA key, whose public half the service keeps.
+"""Google service accounts: a file with an RSA private key, of which the service stores the public key.
 
-The account's address begins with the id of the key that it stands for, and the key's secret never leaves the service:
-what the account signs (RS256) is looked up by that id, and ends with the key.
+The account's e-mail address begins with the id of its Turnout key. JWTs of the account (RS256) are checked by that id,
+and are refused once the key is revoked.
 """
 
 import base64
@@ -13,20 +13,22 @@ from urllib.parse import urlsplit
 import msgspec
 
 from turnout.access.keys import Key, Keys
-from turnout.errors import Invalid, Unauthenticated
+from turnout.errors import Expired, Invalid, Unauthenticated
 
 DOMAIN = "iam.gserviceaccount.com"
 LONGEST_LIFE = 3600
 SKEW = 300
 SMALLEST, LARGEST = 2048, 8192
 """Bits of an RSA key."""
-_APIS = ".googleapis.com"
+UNIVERSE = "turnout.invalid"
+"""The domain of our accounts, in place of googleapis.com. No such domain can exist (RFC 2606)."""
+_APIS = (".googleapis.com", f".{UNIVERSE}")
 
 
-class Account(NamedTuple):
+class ServiceAccount(NamedTuple):
     email: str
     key_id: str
-    """What the file calls private_key_id, and the header of what is signed `kid`."""
+    """`private_key_id` in the file, and `kid` in the header of a JWT."""
     client_id: str
 
 
@@ -44,15 +46,17 @@ class _Claims(msgspec.Struct):
     sub: str = ""
 
 
-def account_of(key: Key) -> Account:
+def account_of(key: Key) -> ServiceAccount:
     digest = hashlib.sha256(key.public)
     number = int.from_bytes(hashlib.sha256(key.id.encode()).digest()[:8])
-    return Account(f"{key.id}@{key.project}.{DOMAIN}", digest.hexdigest()[:40], f"1{number % 10**20:020d}")
+    return ServiceAccount(
+        f"{key.id}@{key.project}.{DOMAIN}", digest.hexdigest()[:40], f"1{number % 10**20:020d}"
+    )
 
 
 def read_public_key(pem: str) -> bytes:
-    """What is kept of it. Raises Invalid."""
-    # Nobody who has no service account pays for it.
+    """The key as DER, to be stored. Raises Invalid."""
+    # Imported only where service accounts are used.
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -69,17 +73,17 @@ def read_public_key(pem: str) -> bytes:
 
 
 def check_access_jwt(keys: Keys, token: str, now: float) -> Key:
-    """The key of who signed a token to be let in with, without asking for one. Raises Unauthenticated."""
+    """The key of a self-signed JWT that is used as an access token. Raises Unauthenticated."""
     key, claims = _check(keys, token, now)
     if claims.sub and claims.sub != claims.iss:
-        raise Unauthenticated("the JWT's sub must be its iss: nobody can speak for another here")
+        raise Unauthenticated("the JWT's sub must be its iss: impersonation is not supported")
     if not _is_api(claims.aud) and not (claims.scope and not claims.aud):
-        raise Unauthenticated(f"the JWT's aud must be an address such as https://aiplatform{_APIS}/")
+        raise Unauthenticated(f"the JWT's aud must be an address such as https://aiplatform{_APIS[0]}/")
     return key
 
 
 def check_assertion(keys: Keys, token: str, now: float, audiences: tuple[str, ...]) -> Key:
-    """The key of who asks for a token. Raises Unauthenticated."""
+    """The key of a JWT that requests an access token. Raises Unauthenticated."""
     key, claims = _check(keys, token, now)
     if claims.aud not in audiences:
         raise Unauthenticated(f"the JWT's aud must be {audiences[0]}")
@@ -98,9 +102,9 @@ def _check(keys: Keys, token: str, now: float) -> tuple[Key, _Claims]:
     signed, _, signature = token.rpartition(".")
     head, _, body = signed.partition(".")
     try:
-        header = msgspec.json.decode(_unspell(head), type=_Header)
-        claims = msgspec.json.decode(_unspell(body), type=_Claims)
-        proof = _unspell(signature)
+        header = msgspec.json.decode(_decode_part(head), type=_Header)
+        claims = msgspec.json.decode(_decode_part(body), type=_Claims)
+        proof = _decode_part(signature)
     except (msgspec.MsgspecError, binascii.Error, ValueError):
         raise Unauthenticated("the JWT cannot be read") from None
     if header.alg != "RS256":
@@ -114,15 +118,15 @@ def _check(keys: Keys, token: str, now: float) -> tuple[Key, _Claims]:
         or header.kid not in ("", account.key_id)
     ):
         raise Unauthenticated("no such service account, or its key was revoked")
-    _verify(key.public, proof, signed.encode("utf-8", "surrogatepass"))
+    verify(key.public, proof, signed.encode("utf-8", "surrogatepass"))
     if not now - SKEW < claims.exp <= claims.iat + LONGEST_LIFE + SKEW or claims.iat > now + SKEW:
-        raise Unauthenticated(
+        raise Expired(
             f"the JWT has expired, lives longer than {LONGEST_LIFE} s, or a clock is off: make a new one"
         )
     return key, claims
 
 
-def _verify(public: bytes, proof: bytes, signed: bytes) -> None:
+def verify(public: bytes, proof: bytes, signed: bytes) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -131,8 +135,12 @@ def _verify(public: bytes, proof: bytes, signed: bytes) -> None:
     try:
         key.verify(proof, signed, PKCS1v15(), hashes.SHA256())
     except InvalidSignature:
-        raise Unauthenticated("the JWT's signature does not fit the service account's key") from None
+        raise Unauthenticated("the JWT's signature does not match the service account's key") from None
 
 
-def _unspell(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+def _decode_part(text: str) -> bytes:
+    """Raises ValueError, also for a non-canonical encoding."""
+    data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    if base64.urlsafe_b64encode(data).rstrip(b"=") != text.encode():
+        raise ValueError("not canonical base64")
+    return data

@@ -1,10 +1,15 @@
-"""Key pairs: an id that is sent, and a secret that signs and is never sent."""
+"""Keys: an id, which is sent, and a secret, which signs and is never sent."""
 
+import asyncio
+import contextlib
+import logging
 import os
 import re
 import secrets
+import stat
 import string
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,12 +17,14 @@ from turnout.errors import Denied, Invalid, Misconfigured
 from turnout.job import Asset
 from turnout.store import Store, StoredKey
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_PROJECT = "default"
 LONGEST_LABEL = 200
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROJECT_RULE = "it has 1 to 64 letters, digits, `_`, `.` and `-`, the first a letter or digit"
 _ACCOUNT = "service account"
-"""The kind of asset that a public key is kept as."""
+"""The kind of the asset that holds a public key."""
 _ALL = (1 << 31) - 1
 _LETTERS = string.ascii_letters + string.digits
 
@@ -27,27 +34,29 @@ class Key(NamedTuple):
     secret: str
     project: str
     root: bool = False
-    """Root acts in every project."""
+    """The root key may act in every project."""
     label: str = ""
-    """What its maker wrote on it, for people."""
+    """A description for people."""
     created: int = 0
     public: bytes = b""
-    """The public half of its service account's key, if it has one."""
+    """The public key of its service account, if it has one."""
 
     def __repr__(self) -> str:
         return f"Key({self.id!r}, project={self.project!r})"
 
 
 class Keys:
-    """The root key, and after `open` those of projects: in the store, and in memory for the many who ask."""
+    """The root key and, after `open`, the keys of projects, which are in the store and cached in memory."""
 
     def __init__(self, root: Key) -> None:
         self.root = root
         self._keys = {root.id: root}
         self._store: Store | None = None
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._revoked: set[str] = set()
 
     async def open(self, store: Store) -> None:
-        """Take up what the store holds, and keep there what is made from now on."""
+        """Load the keys from the store; new keys are stored there."""
         self._store = store
         kept = await store.keys.all()
         public: dict[str, bytes] = {}
@@ -58,7 +67,7 @@ class Keys:
             Key(one.id, one.secret, one.project, False, *one[3:], public=public.get(one.id, b""))
             for one in kept
         ]
-        # Last, so that a root key from the settings is root whatever the store says.
+        # Last, so that a root key from the settings overrides a stored key with the same id.
         self._keys = {key.id: key for key in (*stored, self.root)}
 
     def find(self, key_id: str) -> Key | None:
@@ -69,7 +78,7 @@ class Keys:
         return [self.root, *(key for key in self._keys.values() if not key.root)]
 
     async def create(self, project: str, label: str = "", public: bytes = b"") -> Key:
-        """On disk when it returns. `public` is the half that is kept of a service account's key. Raises Invalid."""
+        """On disk when it returns. `public` is the public key of a service account. Raises Invalid."""
         if not _PROJECT.fullmatch(project):
             raise Invalid(f"{project!r} cannot be a project: {_PROJECT_RULE}", field="project")
         if len(label) > LONGEST_LABEL or not label.isprintable():
@@ -86,15 +95,33 @@ class Keys:
         return key
 
     async def revoke(self, key_id: str) -> None:
-        """What it signs is refused from now on, and tokens made from it are too. Raises NotFound or Denied."""
+        """Its signatures and tokens are refused from now on. Raises NotFound or Denied."""
         if key_id == self.root.id:
             raise Denied(
-                "the root key cannot be revoked: stop the service, remove its file or set TURNOUT_ROOT_KEY, start"
+                "the root key cannot be revoked: remove its file or set TURNOUT_ROOT_KEY while the service is stopped"
             )
         await self._opened().keys.remove(key_id)
         key = self._keys.pop(key_id, None)
+        self._revoked.add(key_id)
+        for event in self._watchers.get(key_id, ()):
+            event.set()
         if key and key.public:
             await self._opened().assets.delete(key.project, _ACCOUNT, key_id)
+
+    @contextlib.contextmanager
+    def watch(self, key_id: str) -> Generator[asyncio.Event]:
+        """An event that is set when the key is revoked."""
+        event = asyncio.Event()
+        if key_id in self._revoked:  # since the caller checked it
+            event.set()
+        watchers = self._watchers.setdefault(key_id, set())
+        watchers.add(event)
+        try:
+            yield event
+        finally:
+            watchers.discard(event)
+            if not watchers and self._watchers.get(key_id) is watchers:
+                del self._watchers[key_id]
 
     def _opened(self) -> Store:
         assert self._store, "open() comes first"
@@ -110,19 +137,35 @@ def may_use(key: Key, project: str) -> None:
 
 
 def open_root_key(path: Path, configured: str = "") -> Key:
-    """The root key from the settings, from the file, or made now and kept there with mode 0600."""
+    """The root key from the settings or the file; if there is none, a new one, written to the file with mode 0600."""
     text = configured or _read(path) or _make(path)
     key_id, _, secret = text.strip().partition(":")
     if not key_id or not secret:
-        raise Misconfigured(f"{path} must hold <id>:<secret>; remove it to have a new root key made")
+        raise Misconfigured(f"{path} must contain <id>:<secret>; remove it to get a new root key")
     return Key(key_id, secret, DEFAULT_PROJECT, root=True)
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        with path.open() as file:
+            _keep_private(file.fileno(), path)
+            return file.read()
     except FileNotFoundError:
         return ""
+
+
+def _keep_private(fd: int, path: Path) -> None:
+    """Sets the mode to 0600: a copy, or a restore from a backup, may have changed it."""
+    mode = stat.S_IMODE(os.fstat(fd).st_mode)
+    if not mode & 0o077:
+        return
+    advice = "if others may have read it, remove it and start again: a new root key is made"
+    try:
+        os.fchmod(fd, 0o600)
+    except OSError as error:
+        _log.warning("%s has the mode %04o, and others may read the root key: %s", path, mode, error)
+    else:
+        _log.warning("%s had the mode %04o and has 0600 now; %s", path, mode, advice)
 
 
 def _make(path: Path) -> str:

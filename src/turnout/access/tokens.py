@@ -1,6 +1,6 @@
-"""Bearer tokens: `tk1.<key id>.<expiry>.<mac>`, made by whoever holds the secret, without asking anyone.
+"""Bearer tokens: `tk1.<key id>.<expiry>.<mac>`. The holder of a secret makes them without a request.
 
-They live for an hour at the most, so one that leaks is soon worth nothing.
+They are valid for at most an hour, which limits the damage of a leaked token.
 """
 
 import base64
@@ -9,7 +9,7 @@ import hashlib
 import hmac
 
 from turnout.access.keys import Key, Keys
-from turnout.errors import Unauthenticated
+from turnout.errors import Expired, Unauthenticated
 
 LONGEST_LIFE = 3600
 _SKEW = 300
@@ -17,34 +17,47 @@ _SKEW = 300
 
 def make_token(key: Key, now: float, seconds: int = LONGEST_LIFE) -> str:
     expiry = int(now) + min(seconds, LONGEST_LIFE)
-    return f"tk1.{spell(key.id)}.{expiry}.{_mac(key.secret, key.id, expiry)}"
+    return _encoded(key.secret, key.id, expiry)
 
 
 def check_token(keys: Keys, token: str, now: float) -> Key:
-    version, _, rest = token.partition(".")
-    spelt, expiry, mac = [*rest.split("."), "", ""][:3]
-    if version != "tk1" or not expiry.isdecimal() or len(expiry) > 12:
-        raise Unauthenticated("the bearer token is not one of this service's: it begins with tk1.")
-    key = keys.find(unspell(spelt))
-    # The mac is computed for unknown keys too, so that the time it takes tells nothing.
-    expected = _mac(key.secret if key else "", key.id if key else "", int(expiry))
-    if not hmac.compare_digest(mac.encode(), expected.encode()) or key is None:
+    """Raises Unauthenticated, also for a token in a different encoding of the same content."""
+    parts = token.split(".")
+    if len(parts) != 4 or parts[0] != "tk1" or not is_expiry(parts[2]):
+        raise Unauthenticated(
+            "the bearer token must have the form tk1.<key>.<expiry>.<mac>; `turnout token` makes one"
+        )
+    key, expiry = keys.find(decode_part(parts[1])), int(parts[2])
+    # The mac is computed for unknown keys too, so that the response time reveals nothing.
+    expected = _encoded(key.secret if key else "", key.id if key else "", expiry)
+    if not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()) or key is None:
         raise Unauthenticated("no such key, or a wrong secret")
-    if not now - _SKEW <= int(expiry) <= now + LONGEST_LIFE + _SKEW or int(expiry) < now:
-        raise Unauthenticated("the bearer token has expired, or this machine's clock is off: make a new one")
+    if expiry < now:
+        raise Expired("the bearer token has expired, or this machine's clock is off: make a new one")
+    if expiry > now + LONGEST_LIFE + _SKEW:
+        raise Unauthenticated("the bearer token is valid for too long, or a clock is off: make a new one")
     return key
 
 
-def spell(text: str) -> str:
-    """In letters that a header and a token's dots leave alone."""
+def is_expiry(text: str) -> bool:
+    """Whether the text is a number of seconds since 1970."""
+    return text.isascii() and text.isdecimal() and len(text) <= 12
+
+
+def encode_part(text: str) -> str:
+    """The text in base64, which is safe in a header and has no dots."""
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
-def unspell(text: str) -> str:
+def decode_part(text: str) -> str:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except (binascii.Error, ValueError):
         return ""
+
+
+def _encoded(secret: str, key_id: str, expiry: int) -> str:
+    return f"tk1.{encode_part(key_id)}.{expiry}.{_mac(secret, key_id, expiry)}"
 
 
 def _mac(secret: str, key_id: str, expiry: int) -> str:

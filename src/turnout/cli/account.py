@@ -1,4 +1,4 @@
-"""`turnout keys create --google`: a service account's file. The private key is made here and goes nowhere else."""
+"""`turnout keys create --google`: writes a service account file. The private key is created here and never sent."""
 
 import json
 import os
@@ -23,19 +23,19 @@ def create(client: Client, project: str, label: str, out: str) -> None:
         return
     with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(document)
-    print(f"A service account of project {key['project']}, in a file that is not shown again:")
+    print(f"Created a service account of project {key['project']}. To use it:")
     print(f"  export GOOGLE_APPLICATION_CREDENTIALS={os.path.abspath(out)}")
 
 
 def _check(out: str) -> None:
-    """Before a key is made that nobody would have."""
+    """Checks before the key is created: if the file cannot be written, its private half is lost."""
     if os.path.lexists(out):
-        raise AlreadyExists(f"{out} is there already: choose another name, or remove it")
+        raise AlreadyExists(f"{out} already exists: choose another name, or remove it")
     directory = os.path.dirname(out) or "."
     if not os.path.isdir(directory):
         raise Invalid(f"{directory} is not a directory")
     if not os.access(directory, os.W_OK):
-        raise Invalid(f"nothing can be written into {directory}")
+        raise Invalid(f"{directory} is not writable")
 
 
 def _key_pair() -> tuple[str, str]:
@@ -53,7 +53,11 @@ def _key_pair() -> tuple[str, str]:
 
 
 def _document(key: dict[str, Any], private: str, endpoint: str) -> dict[str, str]:
-    """As Google's own files are, so that every library takes it for one."""
+    """In the format of Google's own files, so that every library accepts it.
+
+    google-auth asks Google where an account of the universe googleapis.com may be used, and sends the token along. For
+    another universe it does not, even if the user forgets to set the endpoint.
+    """
     account = key["account"]
     return {
         "type": "service_account",
@@ -63,5 +67,5 @@ def _document(key: dict[str, Any], private: str, endpoint: str) -> dict[str, str
         "client_email": account["client_email"],
         "client_id": account["client_id"],
         "token_uri": f"{endpoint}/token",
-        "universe_domain": "googleapis.com",
+        "universe_domain": account["universe_domain"],
     }

@@ -1,4 +1,4 @@
-"""What a machine offers to jobs, one question for each function."""
+"""The checks of `turnout doctor`, one function for each."""
 
 import errno
 import http.client
@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnout import __version__, config
+from turnout.cli.client import Unreachable
+from turnout.cli.login import connect, stored
+from turnout.errors import TurnoutError
 from turnout.paths import Paths
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -34,7 +37,7 @@ class Finding(NamedTuple):
     found: str
     advice: str = ""
     needed: bool = False
-    """Without it no job runs."""
+    """Whether jobs cannot run without it."""
 
 
 def versions(_: config.Settings) -> Finding:
@@ -48,15 +51,21 @@ def data_directory(settings: config.Settings) -> Finding:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
             Status.MISSING,
-            f"{wanted}: {existing} is no directory to write in",
-            "name another one with --data or [server] data",
+            f"{wanted}: {existing} is not a writable directory",
+            "choose another one with --data or [server] data",
             needed=True,
         )
     free = shutil.disk_usage(existing).free / (1 << 30)
-    state = "exists" if wanted == existing else "will be made"
+    state = "exists" if wanted == existing else "will be created"
     found = f"{wanted} ({state}, {free:.0f} GiB free)"
+    removed = Paths(wanted).removed
+    if count := _lines(removed):
+        last = removed.read_text(errors="replace").splitlines()[-1]
+        more = f" (the last of {count} times)" if count > 1 else ""
+        advice = f"find out what removes the service's files; {removed} says when, and you may delete it"
+        return Finding(Status.WARN, f"{found}; {last}{more}", advice)
     if free < 2:
-        return Finding(Status.WARN, found, "less than 2 GiB are free: logs and workspaces need room")
+        return Finding(Status.WARN, found, "less than 2 GiB is free: logs and workspaces need space")
     return Finding(Status.OK, found)
 
 
@@ -66,7 +75,7 @@ def database(settings: config.Settings) -> Finding:
     file = Paths(settings.data).database
     found = f"SQLite {sqlite3.sqlite_version}, {file}"
     if not file.exists():
-        return Finding(Status.OK, f"{found} (will be made)")
+        return Finding(Status.OK, f"{found} (will be created)")
     try:
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
             answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -79,6 +88,36 @@ def database(settings: config.Settings) -> Finding:
     return Finding(Status.OK, found)
 
 
+def records(settings: config.Settings) -> Finding:
+    """Rows of the database that the service could not read."""
+    file = Paths(settings.data).unreadable
+    count = _lines(file)
+    if not count:
+        return Finding(Status.OK, "no unreadable rows found")
+    first = file.read_text(errors="replace").splitlines()[0]
+    advice = (
+        f"restore the rows from a backup, or delete the jobs; {file} lists them all, and you may delete it"
+    )
+    return Finding(Status.WARN, f"{count} unreadable rows were set aside; the first: {first}", advice)
+
+
+def supervisor(settings: config.Settings) -> Finding:
+    """Damaged lines in the supervisor's journal and messages."""
+    paths = Paths(settings.data)
+    aside = {file: lines for file in (paths.bad_journal, paths.unread) if (lines := _lines(file))}
+    if not aside:
+        return Finding(Status.OK, "no damaged lines found")
+    files = " and ".join(map(str, aside))
+    advice = f"check the disk and its file system; {files} has the lines, and you may delete it"
+    return Finding(Status.WARN, f"{sum(aside.values())} damaged lines were set aside", advice)
+
+
+def _lines(file: Path) -> int:
+    with suppress(OSError):
+        return len(file.read_bytes().splitlines())
+    return 0
+
+
 def address(settings: config.Settings) -> Finding:
     host, port = settings.server.host, settings.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,21 +126,26 @@ def address(settings: config.Settings) -> Finding:
             return Finding(Status.OK, f"{host}:{port} is free")
     except OSError as error:
         if error.errno == errno.EADDRINUSE and _turnout_answers(host, port):
-            return Finding(Status.OK, f"{host}:{port}: a Turnout answers there")
-        advice = "choose another with --host and --port, TURNOUT_HOST and TURNOUT_PORT, or [server]"
+            return Finding(Status.OK, f"{host}:{port}: a Turnout service answers")
+        advice = "choose another address with --host and --port, TURNOUT_HOST and TURNOUT_PORT, or [server]"
         return Finding(Status.WARN, f"{host}:{port}: {error.strerror}", advice)
 
 
-def job_user(settings: config.Settings) -> Finding:
+def job_users(settings: config.Settings, uids: range) -> Finding:
+    """`uids`: for the jobs of a service that runs as root."""
     if os.geteuid() != 0:
-        return Finding(Status.OK, f"jobs run as {pwd.getpwuid(os.geteuid()).pw_name}, who runs the service")
+        return Finding(Status.OK, f"jobs run as {pwd.getpwuid(os.geteuid()).pw_name}, like the service")
     name = settings.engines.local.user
+    jobs = f"each project's jobs run with its own uid ({uids.start + 1} to {uids.stop - 1})"
     with suppress(KeyError):
-        return Finding(Status.OK, f"{name} (uid {pwd.getpwnam(name).pw_uid}): jobs never run as root")
+        uid = pwd.getpwnam(name).pw_uid
+        return Finding(Status.OK, f"{jobs}, the supervisor as {name} (uid {uid})")
     if shutil.which("useradd"):
-        return Finding(Status.OK, f"{name} (will be made by the first start)")
-    advice = f"make the user {name}, or name another one with [engines.local] user"
-    return Finding(Status.MISSING, f"no user {name}, and no useradd to make one", advice, needed=True)
+        return Finding(Status.OK, f"{jobs}, the supervisor as {name} (the first start will create it)")
+    advice = f"create the user {name}, or choose another one with [engines.local] user"
+    return Finding(
+        Status.MISSING, f"there is no user {name}, and no useradd to create it", advice, needed=True
+    )
 
 
 def bubblewrap(settings: config.Settings) -> Finding:
@@ -111,7 +155,7 @@ def bubblewrap(settings: config.Settings) -> Finding:
         return Finding(
             Status.MISSING,
             "not installed: jobs run without a sandbox" if wanted != "bubblewrap" else "not installed",
-            "install it (Debian: apt-get install bubblewrap): jobs are then kept apart from each other and from you",
+            "install it (Debian: apt-get install bubblewrap) to isolate jobs from each other and from your files",
             needed=wanted == "bubblewrap",
         )
     version = _output([program, "--version"])
@@ -128,7 +172,10 @@ def bubblewrap(settings: config.Settings) -> Finding:
     ]
     trial = subprocess.run(tried, capture_output=True, text=True, timeout=10, check=False, cwd="/", **as_whom)
     if trial.returncode == 0:
-        return Finding(Status.OK, f"{version} ({program}), works")
+        found = f"{version} ({program}), works"
+        if platform.machine() not in ("x86_64", "aarch64"):
+            return Finding(Status.OK, f"{found}; there is no system call filter for {platform.machine()}")
+        return Finding(Status.OK, found)
     why = " ".join(trial.stderr.split()) or f"exit code {trial.returncode}"
     advice = (
         "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile for bwrap)"
@@ -139,31 +186,33 @@ def bubblewrap(settings: config.Settings) -> Finding:
 
 
 def cgroups(_: config.Settings) -> Finding:
-    mine = _own_groups()
-    if not mine:
+    own_groups = _own_groups()
+    if not own_groups:
         return Finding(
-            Status.MISSING, "no cpu, memory or pids controller", "limits are then set by rlimits and affinity"
+            Status.MISSING, "no cpu, memory or pids controller", "limits are rlimits and CPU affinity instead"
         )
     version = "version 2" if (CGROUPS / "cgroup.controllers").exists() else "version 1"
-    writable = sorted(name for name, group in mine.items() if _takes_a_group(group))
-    found = f"{version}, controllers {', '.join(sorted(mine))}; writable: {', '.join(writable) or 'none'}"
+    writable = sorted(name for name, group in own_groups.items() if _can_create_group(group))
+    found = (
+        f"{version}, controllers {', '.join(sorted(own_groups))}; writable: {', '.join(writable) or 'none'}"
+    )
     if set(writable) >= set(CONTROLLERS):
         return Finding(Status.OK, found)
-    advice = "without them limits are set by rlimits and affinity; run as root, or let systemd delegate (Delegate=yes)"
+    advice = "without them, limits are rlimits and CPU affinity; run as root, or let systemd delegate (Delegate=yes)"
     return Finding(Status.WARN, found, advice)
 
 
 def gpus(settings: config.Settings) -> Finding:
     simulated = settings.engines.local.gpus
     if simulated != "auto":
-        return Finding(Status.OK, f"{simulated} simulated, by the settings")
+        return Finding(Status.OK, f"{simulated} simulated, as set by [engines.local] gpus")
     try:
         names = _nvidia()
-    except Exception as error:  # noqa: BLE001 - the driver's library has errors of its own for every state it is in
+    except Exception as error:  # noqa: BLE001 - the driver's library has an error class for each of its states
         return Finding(
             Status.MISSING,
             f"none ({error})",
-            "jobs that ask for one are refused; TURNOUT_GPUS=<n> simulates some",
+            "jobs that need a GPU are refused; TURNOUT_GPUS=<n> simulates some",
         )
     return Finding(Status.OK, f"{len(names)}: {', '.join(names)}")
 
@@ -186,29 +235,34 @@ def containers(_: config.Settings) -> Finding:
     return Finding(Status.MISSING, "neither podman nor docker", "not needed: jobs run as processes")
 
 
-def nfs(_: config.Settings) -> Finding:
-    helper = shutil.which("mount.nfs", path=os.pathsep.join([*config.search_path(), "/sbin", "/usr/sbin"]))
-    kernel = "\tnfs" in Path("/proc/filesystems").read_text()
-    if os.geteuid() == 0 and helper and kernel:
-        return Finding(Status.OK, f"the kernel mounts it ({helper})")
-    lacking = [
-        what
-        for what, there in (
-            ("root", os.geteuid() == 0),
-            ("mount.nfs", helper),
-            ("an NFS client in the kernel", kernel),
-        )
-        if not there
-    ]
-    return Finding(
-        Status.MISSING, f"needs {' and '.join(lacking)}", "only nfs:// mounts need it; file:// works without"
+def endpoint(_: config.Settings) -> Finding:
+    """The service and the key that `turnout` and `tictl` use."""
+    try:
+        client, login = connect(), stored()
+        who = client.get("whoami", within=3)
+        clusters = client.get("clusters", within=3)["clusters"]
+    except Unreachable as error:
+        if not config.client_endpoint() and not stored().endpoint:
+            return Finding(Status.OK, "no service at the default endpoint; `turnout serve` starts one")
+        return Finding(Status.WARN, "no answer", error.message)
+    except TurnoutError as error:
+        return Finding(Status.WARN, "it cannot be used", error.message)
+    named = (
+        "TURNOUT_ENDPOINT" if config.client_endpoint() else "the login" if login.endpoint else "the default"
     )
+    key = f"key {who['key']} of project {who['project']}" + (", root" if who["root"] else "")
+    away = [f"{one['name']}: {one['trouble']}" for one in clusters if one.get("trouble")]
+    if away:
+        return Finding(
+            Status.WARN, f"{client.endpoint} answers, but not all clusters start jobs", "; ".join(away)
+        )
+    return Finding(Status.OK, f"{client.endpoint} ({named}) answers; {key}")
 
 
 def _turnout_answers(host: str, port: int) -> bool:
-    """Many programs answer to /healthz, so it has to name itself too."""
-    anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    connection = http.client.HTTPConnection(anywhere.get(host, host), port, timeout=3)
+    """Many programs answer /healthz, so this also looks for Turnout's header."""
+    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    connection = http.client.HTTPConnection(loopback.get(host, host), port, timeout=3)
     try:
         connection.request("GET", "/healthz")
         answer = connection.getresponse()
@@ -223,14 +277,17 @@ def _postgres(url: str) -> Finding:
     try:
         import psycopg
     except ImportError:
-        advice = "install Turnout with its extra `postgres`"
+        advice = "pip install 'turnout[postgres]', or leave [store] url out for SQLite"
         return Finding(Status.MISSING, "PostgreSQL, but psycopg is not installed", advice, needed=True)
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             version = connection.info.server_version
     except psycopg.Error as error:
         return Finding(
-            Status.MISSING, f"PostgreSQL: {error}", "is [store] url right, and is it running?", needed=True
+            Status.MISSING,
+            f"PostgreSQL: {error}",
+            "check that the server runs and that [store] url is right",
+            needed=True,
         )
     return Finding(Status.OK, f"PostgreSQL {version // 10_000}.{version % 10_000}")
 
@@ -243,8 +300,8 @@ def _own_groups() -> dict[str, Path]:
         if number == "0":
             unified = CGROUPS / path.lstrip("/")
             with suppress(OSError):
-                there = (unified / "cgroup.controllers").read_text().split()
-                groups |= {name: unified for name in there if name in CONTROLLERS}
+                available = (unified / "cgroup.controllers").read_text().split()
+                groups |= {name: unified for name in available if name in CONTROLLERS}
         for name in controllers.split(","):
             mounted = CGROUPS / name
             own = mounted / path.lstrip("/")
@@ -253,7 +310,7 @@ def _own_groups() -> dict[str, Path]:
     return groups
 
 
-def _takes_a_group(group: Path) -> bool:
+def _can_create_group(group: Path) -> bool:
     try:
         trial = tempfile.mkdtemp(prefix="turnout-doctor-", dir=group)
         os.rmdir(trial)

@@ -1,4 +1,4 @@
-"""Talks to a service: signed TI-A calls, and the native API with a bearer token, on one connection that is kept."""
+"""Calls a service over one persistent connection: signed TI-A calls, and the native API with a bearer token."""
 
 import base64
 import hashlib
@@ -20,16 +20,16 @@ Body = bytes | Iterable[bytes] | None
 
 ANSWER_SECONDS = 30
 SILENCE_SECONDS = 80
-PATIENCE_SECONDS = 60
-"""How long a waiting command sits out a service that is being restarted."""
+RETRY_SECONDS = 60
+"""How long a waiting command waits for a service that is being restarted."""
 RESTART_SECONDS = 2
-"""A service that is away no longer than this is not worth a word."""
+"""A shorter absence of the service is not reported."""
 IDLE_SECONDS = 2
-"""A connection that rested longer is opened anew: the service closes idle ones."""
+"""Seconds. A connection that was idle for longer is reopened, because the service closes idle ones."""
 
 
 class Unreachable(TurnoutError):
-    """There is no service at the endpoint, or it went away in the middle."""
+    """There is no service at the endpoint, or the connection broke."""
 
 
 class Rejected(TurnoutError):
@@ -48,12 +48,12 @@ class Key(NamedTuple):
         return cls(id, secret)
 
 
-NOBODY = Key("nobody", "nothing")
-"""What is sent when no key is known: a service with --no-auth takes any."""
+ANONYMOUS = Key("nobody", "nothing")
+"""Used when no key is known: a service with --no-auth accepts any."""
 
 
 class Event(NamedTuple):
-    """One event of a stream. `id` is where to go on after it."""
+    """One event of a stream. A later request continues after `id`."""
 
     kind: str
     id: str
@@ -63,12 +63,14 @@ class Event(NamedTuple):
 class Client:
     def __init__(self, endpoint: str, key: Key) -> None:
         url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
-        if not re.fullmatch(r"https?://[^/?#@\s]+/?", url.geturl()) or not _has_fair_port(url):
-            raise Invalid(f"{endpoint!r} is not an endpoint: one looks like http://127.0.0.1:8470")
+        if not re.fullmatch(r"https?://[^/?#@\s]+/?", url.geturl()) or not _has_valid_port(url):
+            raise Invalid(f"{endpoint!r} is not an endpoint: it must look like http://127.0.0.1:8470")
         self.endpoint = f"{url.scheme}://{url.netloc}"
         self.key = key
-        self.tell: Callable[[str], None] = lambda _: None
-        """Is told once when a service that is waited for stays away."""
+        self.project = ""
+        """The project that root acts in; empty: the key's own."""
+        self.notify: Callable[[str], None] = lambda _: None
+        """Called once if the service stays unreachable while a command waits for it."""
         self._host = url.netloc
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(url.netloc, timeout=ANSWER_SECONDS)
@@ -76,12 +78,14 @@ class Client:
         weakref.finalize(self, self._connection.close)
 
     def call(self, action: str, fields: Document, region: str = "") -> Document:
-        """One signed TI-A call: the content of its `Response`."""
+        """One signed TI-A call. Returns the content of its `Response`."""
         body = json.dumps(fields).encode()
         headers = sign(self.key, self._host, action, body, int(time.time())) | {"X-TC-Region": region}
+        if self.project:
+            headers["X-Turnout-Project"] = self.project
         answer = self._read(self._ask("POST", "/", body, headers)).get("Response")
         if not isinstance(answer, dict):
-            raise Rejected(f"{self.endpoint} answers, but not as a Turnout service does")
+            raise Rejected(f"{self.endpoint} is not a Turnout service")
         if "Error" in answer:
             raise self._rejection(answer["Error"].get("Code", ""), answer["Error"].get("Message", ""))
         return answer
@@ -98,13 +102,13 @@ class Client:
         body: Body = None,
         headers: dict[str, str] | None = None,
     ) -> Document:
-        """One call of the native API that changes something. It may take as long as it goes on moving."""
+        """One call of the native API that changes something. It has no time limit as long as data flows."""
         return self._read(self._native(path, query, SILENCE_SECONDS, method, body, headers))
 
     def open(
         self, *path: str, headers: dict[str, str] | None = None, **query: str
     ) -> http.client.HTTPResponse:
-        """One call whose answer is bytes: read them all with `piece`, or close the connection."""
+        """One call whose response is bytes. Read all of them with `piece`, or close the connection."""
         response = self._native(path, query, SILENCE_SECONDS, headers=headers)
         if response.status >= 300:
             self._read(response)
@@ -114,52 +118,63 @@ class Client:
         try:
             data = response.read(size)
             if not data:
-                raise ConnectionResetError("the connection broke off")
+                raise ConnectionResetError("the connection was closed early")
             return data
         except (OSError, http.client.HTTPException) as error:
-            raise self._gone(error) from None
+            raise self._unreachable(error) from None
         finally:
             self._used = time.monotonic()
 
     def close(self) -> None:
-        """What is left of an answer would be taken for the next one."""
+        """Call it if a response was not read to its end. Otherwise the rest would be read as the next response."""
         self._connection.close()
 
     def wait(self, job: str, until: str, seconds: float = 50) -> Document:
-        """The job as soon as it has `started` or `ended`, or as it is when the time is up.
+        """Returns the job when it has `started` or `ended`, or when the time is up.
 
-        A service that is away meanwhile, as for a restart, is waited for too, and its first answer returned at once.
+        If the service goes away, this waits for it to return, and then returns the job at once.
         """
-        patience = Patience(self.tell)
+        window = RetryWindow(self.notify)
         while True:
             query = {"for": until, "timeout": str(seconds)}
             try:
                 return self.get("jobs", job, "wait", within=seconds + ANSWER_SECONDS, **query)
             except Unreachable as error:
-                patience.rest(error)
+                window.pause(error)
                 seconds = 0
 
     def follow(self, job: str, to_the_end: bool = True) -> Iterator[list[Document]]:
-        """The log's lines from its beginning to the job's end, or if not `to_the_end` those that are there.
+        """All lines of the log until the job ends, or without `to_the_end` only those that exist now.
 
-        A broken connection loses none and doubles none.
+        A broken connection neither loses nor repeats a line.
         """
-        cursor, patience = "", Patience(self.tell)
+        cursor, window = "", RetryWindow(self.notify)
         follow = "true" if to_the_end else ""
         while True:
             try:
                 for event in self._events(("jobs", job, "logs"), {"follow": follow, "from": cursor}):
                     if event.kind == "end":
                         return
-                    cursor, patience = event.id, Patience(self.tell)
+                    cursor, window = event.id, RetryWindow(self.notify)
                     yield event.data
-                patience = Patience(self.tell)
+                window = RetryWindow(self.notify)
             except Unreachable as error:
-                patience.rest(error)
+                window.pause(error)
 
-    def _events(self, path: tuple[str, ...], query: dict[str, str]) -> Iterator[Event]:
-        """Stops after a long silence, which a connection that is gone without a word looks like: just ask again."""
-        response = self._native(path, query, SILENCE_SECONDS)
+    def sweep(self, dry_run: bool) -> list[Document]:
+        """What the sweep deleted, by kind; with `dry_run`, what it would delete."""
+        found: list[Document] = []
+        for event in self._events(("sweep",), {"dry_run": "true" if dry_run else "false"}, "POST"):
+            if event.kind == "error":
+                raise Rejected(event.data["message"])
+            if event.kind == "end":
+                return found
+            found.append(event.data)
+        raise Unreachable(f"{self.endpoint} has not answered for {SILENCE_SECONDS} seconds")
+
+    def _events(self, path: tuple[str, ...], query: dict[str, str], method: str = "GET") -> Iterator[Event]:
+        """Returns after a long silence, because the connection may be dead: call it again."""
+        response = self._native(path, query, SILENCE_SECONDS, method)
         if response.status != 200:
             self._read(response)
         try:
@@ -167,9 +182,9 @@ class Client:
         except TimeoutError:
             return
         except (OSError, http.client.HTTPException) as error:
-            raise self._gone(error) from None
+            raise self._unreachable(error) from None
         finally:
-            self._connection.close()  # what is left of the stream would be taken for the next answer
+            self._connection.close()  # otherwise the rest of the stream would be read as the next response
 
     def _native(
         self,
@@ -181,6 +196,7 @@ class Client:
         headers: dict[str, str] | None = None,
     ) -> http.client.HTTPResponse:
         target = "/turnout/v1/" + "/".join(quote(part, safe="") for part in path)
+        query = {"project": self.project} | query
         given = urlencode({name: value for name, value in query.items() if value})
         proof = {"Authorization": f"Bearer {token(self.key, int(time.time()) + 600)}"}
         target = f"{target}?{given}" if given else target
@@ -204,7 +220,7 @@ class Client:
             connection.request(method, target, body, headers, encode_chunked="Transfer-Encoding" in headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise self._gone(error) from None
+            raise self._unreachable(error) from None
         finally:
             self._used = time.monotonic()
 
@@ -212,7 +228,7 @@ class Client:
         try:
             raw = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise self._gone(error) from None
+            raise self._unreachable(error) from None
         self._used = time.monotonic()
         try:
             answer = json.loads(raw)
@@ -220,8 +236,8 @@ class Client:
             answer = None
         if not isinstance(answer, dict):
             raise Rejected(
-                f"{self.endpoint} answers, but not as a Turnout service does (HTTP {response.status}): "
-                "is --endpoint or TURNOUT_ENDPOINT right?"
+                f"{self.endpoint} is not a Turnout service (HTTP {response.status}): "
+                "check --endpoint or TURNOUT_ENDPOINT"
             )
         if response.status >= 400:
             error = answer.get("error") or {}
@@ -229,33 +245,38 @@ class Client:
             raise self._rejection(error.get("code", ""), message, show_code=False)
         return answer
 
-    def _gone(self, error: Exception) -> Unreachable:
+    def _unreachable(self, error: Exception) -> Unreachable:
         self._connection.close()
-        if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
+        if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
             plain = self.endpoint.replace("https", "http", 1)
             return Unreachable(
                 f"{self.endpoint} speaks plain http: use {plain} with --endpoint or TURNOUT_ENDPOINT"
             )
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Unreachable(
+                f"the certificate of {self.endpoint} cannot be trusted ({error.verify_message.rstrip('.')}): "
+                "name its authority with SSL_CERT_FILE=<file.pem>, and use a host name that the certificate has"
+            )
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return Unreachable(
             f"cannot reach {self.endpoint} ({reason.lower()}): start the service with `turnout serve`, "
-            "or name another one with --endpoint or TURNOUT_ENDPOINT"
+            "or set another endpoint with --endpoint or TURNOUT_ENDPOINT"
         )
 
     def _rejection(self, code: str, message: str, *, show_code: bool = True) -> Rejected:
-        """A cloud's code is shown: people look it up. What our own API calls an error says nothing more."""
+        """Shows the code of a cloud's API, because people look it up. A native code adds nothing to the message."""
         if not code.startswith("AuthFailure") and code != "Unauthenticated":
             return Rejected(f"{message} ({code})" if code and show_code else message, code=code)
-        if self.key == NOBODY:
-            message = "the service wants a key, and none is given"
+        if self.key == ANONYMOUS:
+            message = "the service needs a key, and none was given"
         elif code in _WRONG_KEY:
             message = "no such key, or a wrong secret"
-        advice = "give the right key with `tictl login --si <id> --sk <secret>` or TURNOUT_KEY=<id>:<secret>"
+        advice = "give a key with `tictl login --si <id> --sk <secret>` or TURNOUT_KEY=<id>:<secret>"
         return Rejected(f"{message.rstrip('.')} ({code}); {advice}", code=code)
 
 
-_PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
-"""What the other side's words look like when they are no TLS."""
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
+"""The errors of a peer that does not speak TLS."""
 _WRONG_KEY = ("AuthFailure.SecretIdNotFound", "AuthFailure.SignatureFailure")
 
 
@@ -284,37 +305,37 @@ def sign(key: Key, host: str, action: str, body: bytes, at: int) -> dict[str, st
 
 
 def token(key: Key, expiry: int) -> str:
-    """A bearer token for the native API, good until `expiry` (Unix seconds, at most an hour ahead)."""
+    """A bearer token, valid until `expiry` (Unix seconds, at most an hour ahead)."""
     id = base64.urlsafe_b64encode(key.id.encode()).decode().rstrip("=")
     proof = hmac.digest(key.secret.encode(), f"turnout-token:{key.id}:{expiry}".encode(), "sha256")
     return f"tk1.{id}.{expiry}.{proof.hex()}"
 
 
-def _has_fair_port(url: SplitResult) -> bool:
+def _has_valid_port(url: SplitResult) -> bool:
     try:
         return url.port != 0
     except ValueError:
         return False
 
 
-class Patience:
-    """With a service that was there a moment ago."""
+class RetryWindow:
+    """Waits for a service that was reachable a moment ago, for a limited time."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
         self._since = 0.0
-        self._told = False
+        self._notified = False
 
-    def rest(self, error: TurnoutError) -> None:
-        """Gives up when it has been away too long."""
+    def pause(self, error: TurnoutError) -> None:
+        """Sleeps a moment. Raises `error` if the service has been away too long."""
         now = time.monotonic()
         self._since = self._since or now
-        if now - self._since > PATIENCE_SECONDS:
+        if now - self._since > RETRY_SECONDS:
             raise error
-        if now - self._since >= RESTART_SECONDS and not self._told:
-            self._tell(f"the service does not answer, waiting for it ({PATIENCE_SECONDS} s)")
-            self._told = True
-        # Nothing tells when a service is back, so one has to look.
+        if now - self._since >= RESTART_SECONDS and not self._notified:
+            self._notify(f"the service does not answer; waiting up to {RETRY_SECONDS} s for it")
+            self._notified = True
+        # No event announces that the service is back, so this polls.
         time.sleep(0.2)
 
 
@@ -324,7 +345,7 @@ def _parsed(response: http.client.HTTPResponse) -> Iterator[Event]:
     while chunk := response.read1(1 << 16):
         *blocks, pending = (pending + chunk).split(b"\n\n")
         yield from (event for block in blocks if (event := _event(block.decode())))
-    raise ConnectionResetError("the stream broke off")
+    raise ConnectionResetError("the stream was closed early")
 
 
 def _event(block: str) -> Event | None:

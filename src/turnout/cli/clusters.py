@@ -1,4 +1,4 @@
-"""`tictl cluster`: where jobs can run, and where they run when no cluster is named."""
+"""`tictl cluster`: lists the clusters and sets the default one."""
 
 import difflib
 import sys
@@ -8,7 +8,7 @@ import typer
 
 from turnout.cli import help, table
 from turnout.cli.client import Client, Document
-from turnout.cli.login import connect, keep, stored
+from turnout.cli.login import connect, save, stored
 from turnout.cli.options import Endpoint, Form, NoHeader, NoTruncate, Output
 from turnout.errors import Invalid, NotFound
 
@@ -25,9 +25,9 @@ def list_clusters(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List the clusters, private ones first, or show the default; 列出集群"""
+    """List the clusters, private ones first, or show the default one; 列出集群"""
     login = stored()
-    region, cluster = login.place()
+    region, cluster = login.region_and_cluster()
     if default and output == Form.JSON:
         return table.show_json({"region": region, "cluster": cluster})
     if default:
@@ -42,25 +42,25 @@ def list_clusters(
     app,
     "switch",
     """
-    tictl cluster switch                        shows them and asks
+    tictl cluster switch                        # lists the clusters and asks
     tictl cluster switch -r ap-shanghai -c cls-002
     """,
 )
 def switch(
     region: Annotated[
-        str, typer.Option("-r", "--region", help="its region; found by itself if left out")
+        str, typer.Option("-r", "--region", help="its region (default: that of the cluster)")
     ] = "",
     cluster: Annotated[str, typer.Option("-c", "--cluster", help="the new default cluster")] = "",
     endpoint: Endpoint = None,
 ) -> None:
-    """Choose the default cluster; 切换集群"""
+    """Set the default cluster; 切换集群"""
     login = stored()
     client = connect(endpoint, login)
     if not cluster:
         cluster = _ask(client)
     chosen = find(client, cluster)
     login.region, login.cluster = region or chosen["region"], chosen["name"]
-    keep(login)
+    save(login)
     print(f"The default cluster is set as `{login.region}: {login.cluster}`")
 
 
@@ -94,7 +94,7 @@ def _rows(clusters: list[Document]) -> list[list[str]]:
 
 def _ask(client: Client) -> str:
     if not sys.stdin.isatty():
-        raise Invalid("name the cluster with -c <cluster>; `tictl cluster list` shows them")
+        raise Invalid("name a cluster with -c <cluster>; `tictl cluster list` shows them")
     known = _clusters(client)
     for title, shared in (("Private clusters", False), ("Shared clusters", True)):
         table.show([title, ""], [])

@@ -1,4 +1,4 @@
-"""`turnout doctor`: what this machine can do for jobs, tried rather than guessed, and what would make it do more."""
+"""`turnout doctor`: checks what this machine can do for jobs, and shows what is missing."""
 
 import os
 import sys
@@ -9,10 +9,15 @@ from functools import partial
 import typer
 
 from turnout import config
-from turnout.cli import machine, table
-from turnout.cli.machine import Finding, Status
+from turnout.cli import checks, table
+from turnout.cli.checks import Finding, Status
 from turnout.cli.options import Form
+from turnout.engines.local.data import nfs as engine_nfs
+from turnout.engines.local.machine import network as engine_network
+from turnout.engines.local.machine import preflight
+from turnout.engines.local.users.account import job_uids
 from turnout.errors import TurnoutError
+from turnout.search import missing_packages
 
 Check = Callable[[config.Settings], Finding]
 
@@ -21,40 +26,69 @@ def interpreter(settings: config.Settings) -> Finding:
     return _interpreter(
         settings,
         "",
-        "install python3 where the job's user can reach it, or name one with [runtimes.X] python",
+        "install python3 where the job's user can reach it, or set [runtimes.X] python",
     )
 
 
 def _interpreter(settings: config.Settings, runtime: str, advice: str) -> Finding:
-    from turnout import app  # only the engine knows what it would start
-
     try:
-        return Finding(Status.OK, app.job_interpreter(settings, runtime))
+        return Finding(Status.OK, preflight.python_of_jobs(settings, runtime))
     except TurnoutError as error:
         return Finding(Status.MISSING, error.message, advice, needed=True)
 
 
-def search(settings: config.Settings) -> Finding:
-    from turnout import app
+def job_users(settings: config.Settings) -> Finding:
+    try:
+        return checks.job_users(settings, job_uids(settings.engines.local.uids))
+    except TurnoutError as error:
+        return Finding(Status.MISSING, error.message, "choose a range that nothing else uses", needed=True)
 
-    if missing := app.missing_for_search():
-        advice = f"for hyper-parameter search: {sys.executable} -m pip install 'turnout[search]'"
-        return Finding(Status.MISSING, f"without {', '.join(missing)}", advice)
-    return Finding(Status.OK, "the libraries of the extra `search`")
+
+def search(settings: config.Settings) -> Finding:
+    if missing := missing_packages():
+        advice = f"install Turnout with all its dependencies: make setup, or {sys.executable} -m pip install turnout"
+        return Finding(Status.MISSING, f"not installed: {', '.join(missing)}", advice)
+    return Finding(Status.OK, "the libraries for hyper-parameter search are installed")
+
+
+def network(settings: config.Settings) -> Finding:
+    wanted, found = settings.engines.local.network, engine_network.probe(settings)
+    if found.own:
+        return Finding(
+            Status.OK,
+            f"one for each job; {found.outside or 'without access to other machines'}",
+        )
+    if wanted == "host":
+        advice = 'jobs reach services on this machine\'s loopback; [engines.local] network = "private" prevents that'
+        return Finding(Status.OK, "JOBS SHARE THIS MACHINE'S NETWORK, as the settings say", advice)
+    advice = "needs bubblewrap, and slirp4netns or pasta (Debian: apt-get install bubblewrap slirp4netns, or passt)"
+    what = found.trouble if wanted != "auto" else f"JOBS SHARE THIS MACHINE'S NETWORK: {found.trouble}"
+    return Finding(Status.MISSING, what, advice, needed=wanted != "auto")
+
+
+def nfs(settings: config.Settings) -> Finding:
+    if missing := engine_nfs.missing_requirements():
+        advice = "only nfs:// mounts need this; file:// works without"
+        return Finding(Status.MISSING, f"needs {' and '.join(missing)}", advice)
+    return Finding(Status.OK, "the kernel mounts it")
 
 
 CHECKS: dict[str, Check] = {
-    "versions": machine.versions,
-    "data directory": machine.data_directory,
-    "database": machine.database,
-    "address": machine.address,
-    "job user": machine.job_user,
+    "versions": checks.versions,
+    "data directory": checks.data_directory,
+    "database": checks.database,
+    "records": checks.records,
+    "supervisor": checks.supervisor,
+    "address": checks.address,
+    "endpoint": checks.endpoint,
+    "job users": job_users,
     "interpreter": interpreter,
-    "bubblewrap": machine.bubblewrap,
-    "cgroups": machine.cgroups,
-    "GPUs": machine.gpus,
-    "containers": machine.containers,
-    "NFS": machine.nfs,
+    "bubblewrap": checks.bubblewrap,
+    "private network": network,
+    "cgroups": checks.cgroups,
+    "GPUs": checks.gpus,
+    "containers": checks.containers,
+    "NFS": nfs,
     "search": search,
 }
 
@@ -62,7 +96,7 @@ CHECKS: dict[str, Check] = {
 def doctor(data: str | None, file: str | None, output: Form) -> None:
     settings = config.load(file, {"server": {"data": data}})
     if sys.stderr.isatty():
-        print("looking …", end="\r", file=sys.stderr, flush=True)
+        print("checking …", end="\r", file=sys.stderr, flush=True)
     findings = _examine(settings)
     if output == Form.JSON:
         table.show_json({name: _document(finding) for name, finding in findings.items()})
@@ -73,7 +107,7 @@ def doctor(data: str | None, file: str | None, output: Form) -> None:
 
 
 def _examine(settings: config.Settings) -> dict[str, Finding]:
-    """All at once: some ask other programs, which may take their time."""
+    """Runs all checks at once, because some start other programs, which may be slow."""
     checks = CHECKS | {f"runtime {name}": partial(_runtime, name) for name in settings.runtimes}
     with ThreadPoolExecutor(len(checks)) as pool:
         running = {name: pool.submit(check, settings) for name, check in checks.items()}
@@ -82,7 +116,7 @@ def _examine(settings: config.Settings) -> dict[str, Finding]:
 
 def _runtime(name: str, settings: config.Settings) -> Finding:
     return _interpreter(
-        settings, name, f"correct {config.runtime_table(name)}: the service does not start so"
+        settings, name, f"correct {config.runtime_table(name)}: the service does not start with it"
     )
 
 
@@ -105,4 +139,6 @@ def _show(findings: dict[str, Finding]) -> None:
         for line in table.paragraph(f"{name}: {text}"):
             print(line)
     if os.geteuid() != 0:
-        print("\nLooked as an ordinary user; a service that runs as root may be able to do more.")
+        print(
+            "\nThese are the results for an ordinary user. A service that runs as root may be able to do more."
+        )

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -18,23 +18,34 @@ def run(app: typer.Typer, name: str) -> NoReturn:
     except TurnoutError as error:
         fail(name, error.message)
     except typer.Abort:
-        fail(name, "given up", 130)
+        fail(name, "interrupted", 130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         fail(name, f"{where}{error.strerror or error}")
     except Exception as error:  # noqa: BLE001 - a user can do nothing with a traceback
-        fail(name, f"a fault of {name} itself, please report it: {type(error).__name__}: {error}")
+        fail(name, f"this is a bug in {name}, please report it: {type(error).__name__}: {error}")
     sys.exit(code or 0)
 
 
 def fail(name: str, message: str, code: int = 1) -> NoReturn:
-    complain(name, message)
+    print_error(name, message)
     sys.exit(code)
 
 
-def complain(name: str, message: str) -> None:
+def print_error(name: str, message: str) -> None:
     sys.stdout.flush()
     print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def mention_older(name: str, job: str, view: dict[str, Any]) -> None:
+    """`view` is the newest of the jobs that `job` names."""
+    older = view.get("older")
+    if older:
+        several = ", ".join(
+            f"{one['id']} ({one['state']}{one['place'] and ' '}{one['place']}, project {one['project']})"
+            for one in older
+        )
+        print_error(name, f"several jobs are named {job}: this is the newest, {view['id']}; older: {several}")
 
 
 def _usage(error: typer.TyperException) -> str:
@@ -56,4 +67,4 @@ _PLAIN_WORDS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"is not in the range x>=(\d+)": r"is less than \1",
     r"Invalid value for '([^']+)'(?: / '([^']+)')?": lambda found: ", ".join(filter(None, found.groups())),
 }
-"""What typer says -> what a person would."""
+"""Typer's words -> plainer ones."""

@@ -1,10 +1,11 @@
-"""`turnout explain`: a job's state, the reasons for it, its replicas and what happened, for people."""
+"""`turnout explain`: prints a job's state, the reasons for it, its replicas and events."""
 
 import time
 from datetime import datetime
 
 from turnout.cli import table
 from turnout.cli.client import Document
+from turnout.cli.entry import mention_older
 from turnout.cli.login import connect
 from turnout.cli.options import Form
 from turnout.cli.wait import duration
@@ -13,8 +14,9 @@ FEW = 4
 MOST_TRIALS = 10
 
 
-def explain(job: str, cluster: str, endpoint: str | None, output: Form) -> None:
-    view = connect(endpoint).get("jobs", job, "explain", cluster=cluster)
+def explain(job: str, cluster: str, project: str, endpoint: str | None, output: Form) -> None:
+    view = connect(endpoint, project=project).get("jobs", job, "explain", cluster=cluster)
+    mention_older("turnout", job, view)
     if output == Form.JSON:
         return table.show_json(view)
     print(_headline(view))
@@ -26,9 +28,19 @@ def explain(job: str, cluster: str, endpoint: str | None, output: Form) -> None:
         table.show_wrapped(
             ["REPLICA", "STATE", "TIME", "END", "MESSAGE"], [_replica(r) for r in view["replicas"]]
         )
+    if last := view.get("last_lines"):
+        print(f"\nThe last lines of {last['replica']} (`turnout logs {view['id']}` shows all):")
+        for line in last["lines"]:
+            print(f"  {line}")
     if view.get("trials"):
         print()
-        table.show_wrapped(["TRIAL", "ID", "STATE", "TIME", "VALUE", "MESSAGE"], _trials(view["trials"]))
+        header, rows = (
+            ["TRIAL", "ID", "STATE", "TIME", "VALUE", "PARAMETERS", "MESSAGE"],
+            _trials(view["trials"]),
+        )
+        if not any(row[-1] for row in rows):
+            header, rows = header[:-1], [row[:-1] for row in rows]
+        table.show_wrapped(header, rows)
     if view["events"]:
         print()
         table.show_wrapped(["WHEN", "EVENT", "MESSAGE"], [_event(e) for e in view["events"]])
@@ -36,15 +48,17 @@ def explain(job: str, cluster: str, endpoint: str | None, output: Form) -> None:
 
 
 def _headline(view: Document) -> str:
-    place = view.get("queue")
-    queue = f", {place['place']} of {place['of']} in the queue" if place else ""
-    return f"{view['name']} ({view['id']}) on {view['cluster']}: {table.coloured(view['state'])}{queue}"
+    waits = view.get("queue")
+    queue = f", {waits['place']} of {waits['of']} in the queue" if waits else ""
+    place = view.get("place", f"on {view['cluster']}")
+    where = f" {place}" if place else ""
+    return f"{view['name']} ({view['id']}){where}: {table.coloured(view['state'])}{queue}"
 
 
 def _kept(view: Document) -> list[str]:
-    places = view["workspaces"]
-    rest = [f"Likewise {len(places) - FEW} more beside them."] if len(places) > FEW else []
-    return [f"Kept for debugging: {place}" for place in places[:FEW]] + rest
+    paths = view["workspaces"]
+    rest = [f"Kept for debugging: {len(paths) - FEW} more in the same directory"] if len(paths) > FEW else []
+    return [f"Kept for debugging: {path}" for path in paths[:FEW]] + rest
 
 
 def _replica(replica: Document) -> list[str]:
@@ -52,20 +66,30 @@ def _replica(replica: Document) -> list[str]:
 
 
 def _trials(trials: list[Document]) -> list[list[str]]:
-    """The last few; whoever wants all of them wants JSON."""
+    """The last few. `--output json` shows all."""
     shown = [
         [
             str(one["number"]),
             one["id"],
             one["state"],
             _took(one),
-            "" if one["value"] is None else f"{one['value']:g}",
-            one["message"] or ", ".join(f"{name}={value}" for name, value in one["parameters"].items()),
+            _short(one["value"]),
+            ", ".join(f"{name}={_short(value)}" for name, value in one["parameters"].items()),
+            one["message"],
         ]
         for one in trials[-MOST_TRIALS:]
     ]
     before = len(trials) - len(shown)
-    return [["…", "", "", "", "", f"{before} before (--output json)"], *shown] if before else shown
+    return (
+        [["…", "", "", "", "", f"{before} earlier trials: see --output json", ""], *shown]
+        if before
+        else shown
+    )
+
+
+def _short(value: object) -> str:
+    """Few digits; `--output json` has all."""
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _took(one: Document) -> str:

@@ -28,7 +28,7 @@ class Group(TyperGroup):
 
 
 def group(description: str, version: str = "") -> typer.Typer:
-    """A command of commands. Alone it shows its help; `version` adds --version, which prints it."""
+    """A command with subcommands. Without one it shows its help. `version` is what --version prints."""
     app = typer.Typer(
         cls=Group,
         help=description,
@@ -72,7 +72,7 @@ def command(
 
 
 def refusal(app: typer.Typer, name: str, message: str) -> None:
-    """A command that the original has and this one has not: whatever follows its name, it says so."""
+    """A command of the original tictl that is not supported. It accepts any arguments and fails with `message`."""
 
     def refuse(ctx: typer.Context) -> None:
         raise Unsupported(message)

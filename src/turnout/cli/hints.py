@@ -1,4 +1,4 @@
-"""What a person may do next, behind what the service said. Its own words stay as the cloud's clients see them."""
+"""Adds advice to the service's errors. The error itself stays as the cloud's clients see it."""
 
 import os
 
@@ -6,21 +6,21 @@ from turnout.cli.client import Document, Rejected
 
 
 def about_job(error: Rejected, name: str) -> Rejected:
-    """Of a call that names a job."""
+    """For a call that names a job."""
     if f"no job {name}" not in error.message:
         return error
     return _with(
         error,
-        "tictl sees TI-A's jobs only (`tictl job list`), `turnout logs` and `turnout explain` find every job",
+        "tictl shows only TI-A jobs (`tictl job list`); `turnout logs` and `turnout explain` find every job",
     )
 
 
 def about_new_job(error: Rejected, fields: Document) -> Rejected:
-    """Of a job that was refused; `fields` are those that were sent."""
+    """For a job that was refused. `fields`: the fields of the request."""
     if error.code == "ResourceUnavailable" and "GPU" in error.message:
         return _with(
             error,
-            "`turnout doctor` shows what the machine has; a service started with TURNOUT_GPUS=<number> "
+            "`turnout doctor` shows how many there are; a service started with TURNOUT_GPUS=<number> "
             "simulates some",
         )
     if "is not a runtime" in error.message:

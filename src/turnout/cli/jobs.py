@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli import advice, help, table, wait
+from turnout.cli import help, hints, table, wait
 from turnout.cli.client import Client, Document, Rejected
-from turnout.cli.entry import complain
+from turnout.cli.entry import mention_older, print_error
 from turnout.cli.login import connect, stored
-from turnout.cli.options import Cluster, Endpoint, Form, Jobs, NoHeader, NoTruncate, Output, Region
+from turnout.cli.options import Cluster, Endpoint, Form, Jobs, NoHeader, NoTruncate, Output, Project, Region
 from turnout.errors import Invalid
 
 COLUMNS = {"NAME": "Name", "CREATED": "CreateTime", "END": "EndTime", "STATE": "State", "MESSAGE": "Message"}
@@ -27,27 +27,29 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 PackageDir = Annotated[
     list[str] | None,
     typer.Option(
-        "-p", "--packagedir", help="what to mount: cos://…:/dir, nfs://…:/dir or file:///dir:/dir; repeatable"
+        "-p",
+        "--packagedir",
+        help="a directory to mount: cos://…:/dir, nfs://…:/dir or file:///dir:/dir; repeatable",
     ),
 ]
-Command = Annotated[str, typer.Option("--command", help="start command, split into words as a shell would")]
-Args = Annotated[str, typer.Option("--args", help="its arguments, split likewise")]
+Command = Annotated[str, typer.Option("--command", help="command, split into words as in a shell")]
+Args = Annotated[str, typer.Option("--args", help="its arguments, split in the same way")]
 Runtime = Annotated[str, typer.Option("--runtime", help="runtime environment")]
-ScaleTier = Annotated[
-    str, typer.Option("--st", "--scaletier", help="scale: BASIC … LARGE_GPU_DIST, or CUSTOM")
-]
+ScaleTier = Annotated[str, typer.Option("--st", "--scaletier", help="BASIC … LARGE_GPU_DIST, or CUSTOM")]
 MasterType = Annotated[
-    str, typer.Option("--mt", "--mastertype", help="machine of the master, such as 2U4G1P")
+    str, typer.Option("--mt", "--mastertype", help="machine type of the master, such as 2U4G1P")
 ]
-WorkerType = Annotated[str, typer.Option("--wt", "--workertype", help="machine of each worker")]
-PsType = Annotated[str, typer.Option("--pt", "--pstype", help="machine of each parameter server")]
+WorkerType = Annotated[str, typer.Option("--wt", "--workertype", help="machine type of each worker")]
+PsType = Annotated[str, typer.Option("--pt", "--pstype", help="machine type of each parameter server")]
 WorkerCount = Annotated[int | None, typer.Option("-w", "--wcount", help="number of workers")]
 PsCount = Annotated[int | None, typer.Option("--ps", "--pscount", help="number of parameter servers")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="key=value", help="RuntimeConf; repeatable")
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="keep the workspace after the end")]
-Wait = Annotated[bool, typer.Option("--wait", help="wait for the end; exit code 0 only if the job succeeds")]
+Debug = Annotated[bool, typer.Option("--debug", help="keep the workspaces after the job has ended")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="wait until the job has ended; exit with 0 only if it succeeds")
+]
 
 
 @help.command(
@@ -80,12 +82,13 @@ def create(
     wait_for_end: Wait = False,
     no_header: NoHeader = False,
     no_truncate: NoTruncate = False,
+    project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Create a job; 创建任务"""
     login = stored()
-    region, cluster = login.place(region, cluster)
+    region, cluster = login.region_and_cluster(region, cluster)
     fields = {
         "Name": name,
         "Cluster": cluster,
@@ -102,18 +105,18 @@ def create(
         "RuntimeConf": conf,
         "Debug": debug or None,
     }
-    client = connect(endpoint, login)
+    client = connect(endpoint, login, project)
     given = {field: value for field, value in fields.items() if value not in (None, "", [])}
     try:
         job = client.call("CreateJob", given, region)["Job"]
     except Rejected as error:
-        raise advice.about_new_job(error, given) from None
-    _mention_the_shell(f"{command} {args}")
+        raise hints.about_new_job(error, given) from None
+    _warn_about_shell(f"{command} {args}")
     if output == Form.TABLE:
         print("create job success.")
         _show([job], no_header, no_truncate)
     if wait_for_end:
-        job = _see_through(client, region, job, quiet=output == Form.JSON)
+        job = _wait_until_ended(client, region, job, quiet=output == Form.JSON)
     if output == Form.JSON:
         table.show_json(job)
     if wait_for_end and job["State"] != "Succeeded":
@@ -126,13 +129,14 @@ def list_jobs(
     region: Region = "",
     no_header: NoHeader = False,
     no_truncate: NoTruncate = False,
+    project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
     """List the jobs of a cluster, by name; 列出任务"""
     login = stored()
-    region, cluster = login.place(region, cluster)
-    jobs = sorted(_all(connect(endpoint, login), region, cluster), key=lambda job: job["Name"])
+    region, cluster = login.region_and_cluster(region, cluster)
+    jobs = sorted(_all(connect(endpoint, login, project), region, cluster), key=lambda job: job["Name"])
     _print(jobs, output, no_header, no_truncate)
 
 
@@ -143,15 +147,21 @@ def describe(
     region: Region = "",
     no_header: NoHeader = False,
     no_truncate: NoTruncate = False,
+    project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show jobs, a row for each; 查看任务"""
+    """Show jobs, one row each; 查看任务"""
     login = stored()
-    region, cluster = login.place(region, cluster)
-    client = connect(endpoint, login)
+    region, cluster = login.region_and_cluster(region, cluster)
+    client = connect(endpoint, login, project)
     found: list[Document] = []
-    complete = _each(names, lambda name: found.append(describe_one(client, region, cluster, name)))
+
+    def describe_next(name: str) -> None:
+        client.project = project
+        found.append(describe_one(client, region, cluster, name))
+
+    complete = _each(names, describe_next)
     if found or output == Form.JSON:
         _print(found, output, no_header, no_truncate)
     if not complete:
@@ -163,18 +173,20 @@ def delete(
     names: Jobs,
     cluster: Cluster = "",
     region: Region = "",
+    project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
     no_header: NoHeader = False,
     no_truncate: NoTruncate = False,
 ) -> None:
-    """Delete jobs; one that runs is stopped; 删除任务"""
+    """Delete jobs, and stop those that run; 删除任务"""
     login = stored()
-    region, cluster = login.place(region, cluster)
-    client = connect(endpoint, login)
+    region, cluster = login.region_and_cluster(region, cluster)
+    client = connect(endpoint, login, project)
     deleted: list[str] = []
 
     def delete_one(name: str) -> None:
+        client.project = project
         _call(client, "DeleteJob", region, cluster, name)
         deleted.append(name)
         if output == Form.TABLE:
@@ -188,38 +200,57 @@ def delete(
 
 
 def describe_one(client: Client, region: str, cluster: str, name: str) -> Document:
+    """Returns the job. Afterwards the client acts in the job's project."""
     return _call(client, "DescribeJob", region, cluster, name)["Job"]
 
 
 def _call(client: Client, action: str, region: str, cluster: str, name: str) -> Document:
+    fields = {"Name": name, "Cluster": cluster}
     try:
-        return client.call(action, {"Name": name, "Cluster": cluster}, region)
+        return client.call(action, fields, region)
     except Rejected as error:
-        raise advice.about_job(error, name) from None
+        if error.code != "ResourceNotFound" or client.project:
+            raise hints.about_job(error, name) from None
+        client.project = _project_of(client, cluster, name)
+        if not client.project:
+            raise hints.about_job(error, name) from None
+    return client.call(action, fields, region)
+
+
+def _project_of(client: Client, cluster: str, name: str) -> str:
+    """For root: the project of a TI-A job that is not in root's own project; empty if there is none."""
+    try:
+        job = client.get("jobs", name, cluster=cluster)
+    except Rejected:
+        return ""
+    if job["dialect"] != "tia" or job["name"] != name:
+        return ""
+    mention_older("tictl", name, job)
+    return job["project"]
 
 
 def _words(flag: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Invalid(
-            f"{flag} cannot be split into words: {error}; it is read as a shell would, quotes too"
-        ) from None
+        raise Invalid(f"{flag} cannot be split into words: {error}; quote it as in a shell") from None
 
 
-def _mention_the_shell(text: str) -> None:
-    """What only a shell understands is handed to the program as it is, which is seldom meant."""
+def _warn_about_shell(text: str) -> None:
+    """Warns if the program gets shell syntax as a plain word, which is rarely intended."""
     found = _SHELL.search(_QUOTED.sub("", text))
     if found:
         word = next(filter(None, found.groups()))
-        hint = f"no shell is involved: the program gets {word} as it is; if you want one, use sh -c '…'"
-        complain("tictl", hint)
+        hint = (
+            f"no shell runs this command: the program gets {word} as a plain word; for a shell, use sh -c '…'"
+        )
+        print_error("tictl", hint)
 
 
-def _see_through(client: Client, region: str, job: Document, quiet: bool) -> Document:
-    """The job as it is when it has ended."""
+def _wait_until_ended(client: Client, region: str, job: Document, quiet: bool) -> Document:
+    """Waits until the job has ended, and returns it."""
     name, cluster = job["Name"], job["Cluster"]
-    wait.until_the_end(client, describe_one(client, region, cluster, name), quiet)
+    wait.until_ended(client, describe_one(client, region, cluster, name), quiet)
     return describe_one(client, region, cluster, name)
 
 
@@ -235,13 +266,13 @@ def _all(client: Client, region: str, cluster: str) -> list[Document]:
 
 
 def _each(names: list[str], act: Callable[[str], None]) -> bool:
-    """Goes on after one that is refused. True if none was."""
+    """Continues after an error. Returns True if there was none."""
     complete = True
     for name in names:
         try:
             act(name)
         except Rejected as error:
-            complain("tictl", error.message)
+            print_error("tictl", error.message)
             complete = False
     return complete
 

@@ -1,4 +1,4 @@
-"""`turnout keys`: who else may use the service, each in a project of their own."""
+"""`turnout keys`: creates, lists and revokes keys, each for one project."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from turnout.cli import help
 from turnout.cli.options import Endpoint, Form, NoHeader, Output
 from turnout.errors import Invalid
 
-app = help.group("Keys of projects; only root may make, see and revoke them")
+app = help.group("Create, list and revoke keys of projects; needs the root key")
 
 
 @help.command(
@@ -20,20 +20,21 @@ app = help.group("Keys of projects; only root may make, see and revoke them")
     """,
 )
 def create(
-    project: Annotated[str, typer.Option("--project", help="where the key may act, and nowhere else")],
-    label: Annotated[str, typer.Option("--label", help="whose it is, for people")] = "",
+    project: Annotated[str, typer.Option("--project", help="the project that the key gives access to")],
+    label: Annotated[str, typer.Option("--label", help="a note, for example whose key it is")] = "",
     google: Annotated[
-        bool, typer.Option("--google", help="as a service account's file for Google's libraries")
+        bool, typer.Option("--google", help="create a service account file for Google's libraries")
     ] = False,
     out: Annotated[
-        str, typer.Option("--out", metavar="file", help="with --google; else standard output")
+        str,
+        typer.Option("--out", metavar="file", help="file to write with --google (default: standard output)"),
     ] = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Make a key. Its secret is shown once, now.
+    """Create a key for one project. Its secret is shown only once.
 
-    GOOGLE_APPLICATION_CREDENTIALS may name the file that --google writes.
+    Set GOOGLE_APPLICATION_CREDENTIALS to the file that --google writes.
     """
     import json
 
@@ -45,20 +46,20 @@ def create(
 
         return account.create(connect(endpoint), project, label, out)
     if out:
-        raise Invalid("--out goes with --google")
+        raise Invalid("--out works only with --google")
     body = json.dumps({"project": project, "label": label}).encode()
     client = connect(endpoint)
     key = client.send("POST", "keys", query={}, body=body)
     if output == Form.JSON:
         return table.show_json(key)
-    print(f"A key for project {key['project']}; its secret is not shown again:")
+    print(f"Created a key for project {key['project']}. Save its secret: it is not shown again.")
     print(f"  export TURNOUT_ENDPOINT={client.endpoint} TURNOUT_KEY={key['id']}:{key['secret']}")
     return None
 
 
 @help.command(app, "list", "turnout keys list --output json")
 def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Output = Form.TABLE) -> None:
-    """The keys there are, root's first, without their secrets."""
+    """List the keys without their secrets, the root key first."""
     from turnout.cli import table
     from turnout.cli.login import connect
 
@@ -68,7 +69,7 @@ def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Ou
     rows = [
         [
             key["id"],
-            "(every one)" if key["root"] else key["project"],
+            "(all)" if key["root"] else key["project"],
             table.clock(key["created"]) if key["created"] else "",
             key["label"],
         ]
@@ -81,10 +82,10 @@ def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Ou
 def revoke(
     ids: Annotated[list[str], typer.Argument(metavar="ID [ID...]")], endpoint: Endpoint = None
 ) -> None:
-    """Refuse from now on what these keys sign, and the tokens made from them. Their jobs go on."""
+    """Revoke keys, and all that was opened with them, at once. Their jobs keep running."""
     from turnout.cli.login import connect
 
     client = connect(endpoint)
     for key_id in ids:
         client.send("DELETE", "keys", key_id, query={})
-        print(f"The key {key_id} is revoked.")
+        print(f"Revoked the key {key_id}.")

@@ -1,4 +1,4 @@
-"""What `tictl login` keeps, and from where the command lines take endpoint and key."""
+"""The login that `tictl login` stores, and where the command lines find endpoint and key."""
 
 import contextlib
 import os
@@ -10,16 +10,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from turnout import config
-from turnout.cli.client import NOBODY, Client, Key
+from turnout.cli.client import ANONYMOUS, Client, Key
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:8470"
+_ANYWHERE = ("0.0.0.0", "::")
 DEFAULT_CLUSTER = config.SHARED_CLUSTERS[0]
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Everything may be empty: a default cluster can be chosen without a key."""
+    """Any field may be empty: a default cluster can be set without a key."""
 
     endpoint: str = ""
     secret_id: str = ""
@@ -27,15 +28,15 @@ class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     region: str = ""
     cluster: str = ""
 
-    def place(self, region: str = "", cluster: str = "") -> tuple[str, str]:
-        """(region, cluster) that a command means which names both, one or none of them."""
+    def region_and_cluster(self, region: str = "", cluster: str = "") -> tuple[str, str]:
+        """(region, cluster) of a command that names both, one or none of them."""
         default = self.cluster or DEFAULT_CLUSTER
         known = self.region if cluster in ("", default) else ""
         return region or known or cluster or default, cluster or default
 
 
 def stored() -> Login:
-    """An empty one if nobody is logged in."""
+    """The stored login; empty if there is none."""
     try:
         return msgspec.json.decode(_file().read_bytes(), type=Login)
     except FileNotFoundError:
@@ -48,8 +49,8 @@ def stored() -> Login:
         ) from None
 
 
-def keep(login: Login) -> None:
-    """Whole or not at all, and nobody else may read it."""
+def save(login: Login) -> None:
+    """Stores the login atomically, with mode 0600."""
     file = _file()
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,8 +62,8 @@ def keep(login: Login) -> None:
         raise Misconfigured(f"{file} cannot be written: {error.strerror}") from None
 
 
-def drop() -> bool:
-    """False if nobody was logged in."""
+def remove() -> bool:
+    """Returns False if there was no login."""
     try:
         _file().unlink()
     except FileNotFoundError:
@@ -70,24 +71,28 @@ def drop() -> bool:
     return True
 
 
-def connect(endpoint: str | None = None, login: Login | None = None) -> Client:
+def connect(endpoint: str | None = None, login: Login | None = None, project: str = "") -> Client:
     """Endpoint: the option, TURNOUT_ENDPOINT, the login, the default. Key: see `find_key`."""
     login = login or stored()
     endpoint = endpoint or config.client_endpoint() or login.endpoint or DEFAULT_ENDPOINT
-    return Client(endpoint, find_key(endpoint, login) or NOBODY)
+    client = Client(endpoint, find_key(endpoint, login) or ANONYMOUS)
+    client.project = project
+    return client
 
 
 def find_key(endpoint: str, login: Login) -> Key | None:
-    """TURNOUT_KEY, the login, or on the service's own machine its root key if this user may read it."""
+    """TURNOUT_KEY, the login, or the root key of this machine's service if the endpoint is that service's."""
     if variable := config.client_key():
         return Key.parse(variable, "TURNOUT_KEY")
     if login.secret_id:
         return Key(login.secret_id, login.secret_key)
-    if not _is_here(endpoint):
+    if not _is_local(endpoint):
         return None
-    root_key = Paths(config.load().data).root_key
+    settings = config.load()
+    paths = Paths(settings.data)
     with contextlib.suppress(OSError):
-        return Key.parse(root_key.read_text(), str(root_key))
+        root_key = Key.parse(paths.root_key.read_text(), str(paths.root_key))
+        return root_key if _listens_at(paths, settings, endpoint) else None
     return None
 
 
@@ -95,9 +100,35 @@ def _file() -> Path:
     return config.config_home() / "login.json"
 
 
-def _is_here(endpoint: str) -> bool:
-    host = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}").hostname or ""
+def _is_local(endpoint: str) -> bool:
+    host = _address(endpoint)[0]
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _listens_at(paths: Paths, settings: config.Settings, endpoint: str) -> bool:
+    """Whether the service of that data directory listens there; `endpoint` is on this machine."""
+    try:
+        known = paths.endpoint.read_text()
+    except FileNotFoundError:  # made by an earlier version
+        known = f"http://{settings.server.host}:{settings.server.port}"
+    return _same(endpoint, known) or (
+        _address(known)[0] in _ANYWHERE and _address(known)[1] == _address(endpoint)[1]
+    )
+
+
+def _same(endpoint: str, other: str) -> bool:
+    return _address(endpoint) == _address(other)
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    """Host and port; localhost is 127.0.0.1."""
+    url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+    host = url.hostname or ""
+    with contextlib.suppress(ValueError):
+        return "127.0.0.1" if host == "localhost" else host, url.port or (
+            443 if url.scheme == "https" else 80
+        )
+    return host, 0

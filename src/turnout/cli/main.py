@@ -1,4 +1,4 @@
-"""`turnout`: run the service, move data, ask why a job waits or ended, see what this machine can do."""
+"""`turnout`: runs the service, copies data, explains jobs, checks the machine."""
 
 from typing import Annotated, NoReturn
 
@@ -6,10 +6,15 @@ import typer
 
 from turnout import __version__
 from turnout.cli import entry, help, keys
-from turnout.cli.options import Endpoint, Form, Output
+from turnout.cli.options import Endpoint, Form, Jobs, Output, Project
 
 VERSION = f"turnout {__version__}"
-DATA = "/var/lib/turnout as root, ~/.local/share/turnout as anybody else"
+DATA = "/var/lib/turnout as root, else ~/.local/share/turnout"
+
+Where = Annotated[
+    str,
+    typer.Option("-c", "--cluster", help="cluster of the job, if JOB is a name that several clusters have"),
+]
 
 app = help.group("A training-job service that you run yourself.", VERSION)
 
@@ -31,21 +36,25 @@ def main() -> NoReturn:
     """,
 )
 def serve(
-    host: Annotated[str | None, typer.Option("--host", help="address to listen on; else 127.0.0.1")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="address to listen on (default: 127.0.0.1)")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", help="port to listen on; else 8470", min=0, max=65535)
+        int | None, typer.Option("--port", help="port to listen on (default: 8470)", min=0, max=65535)
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="dir", help="where everything is kept; else " + DATA)
+        str | None, typer.Option("--data", metavar="dir", help=f"data directory (default: {DATA})")
     ] = None,
-    config: Annotated[str | None, typer.Option("--config", metavar="file", help="settings (TOML)")] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="file", help="settings file (TOML)")
+    ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="ask nobody for a key; on loopback only")
+        bool, typer.Option("--no-auth", help="accept your requests without a key; on loopback only")
     ] = False,
 ) -> None:
-    """Run the service until it gets SIGTERM or Ctrl-C. Jobs go on running without it.
+    """Run the service until SIGTERM or Ctrl-C. Running jobs continue without it.
 
-    Settings come from the file, then from TURNOUT_* variables, then from these options; the later wins.
+    TURNOUT_* variables override the settings file, and these options override both.
     """
     from turnout.cli import serve
 
@@ -62,14 +71,15 @@ def serve(
 )
 def explain(
     job: Annotated[str, typer.Argument(metavar="JOB")],
-    cluster: Annotated[str, typer.Option("-c", "--cluster", help="where to look for a name")] = "",
+    cluster: Where = "",
+    project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Why a job waits, what it does, or why it ended. JOB is a name, a number or a UUID."""
+    """Show why a job waits, what it does, or why it ended. JOB is a name, a number or a UUID."""
     from turnout.cli import explain
 
-    explain.explain(job, cluster, endpoint, output)
+    explain.explain(job, cluster, project, endpoint, output)
 
 
 @help.command(
@@ -83,23 +93,38 @@ def explain(
 )
 def logs(
     job: Annotated[str, typer.Argument(metavar="JOB")],
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="go on with new lines until the job ends")
-    ] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="show new lines until the job ends")] = False,
     trial: Annotated[
-        str, typer.Option("--trial", metavar="number|id", help="of a search: which of its trials")
+        str, typer.Option("--trial", metavar="number|id", help="show this trial of a search")
     ] = "",
-    cluster: Annotated[str, typer.Option("-c", "--cluster", help="where to look for a name")] = "",
+    cluster: Where = "",
+    project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """What a job printed, whichever API it came through. JOB is a name, a number or a UUID.
+    """Show the output of a job of any API. JOB is a name, a number or a UUID.
 
-    Where there are several replicas each line begins with the name of its own.
+    If the job has several replicas, each line begins with the name of its replica.
     """
-    from turnout.cli import lines
+    from turnout.cli import turnout_logs
 
-    lines.logs(job, trial, follow, cluster, endpoint, output)
+    turnout_logs.logs(job, trial, follow, cluster, project, endpoint, output)
+
+
+@help.command(app, "stop", "turnout stop test-job --project vision")
+def stop(jobs: Jobs, cluster: Where = "", project: Project = "", endpoint: Endpoint = None) -> None:
+    """Stop jobs, whichever API they came through. JOB is a name, a number or a UUID."""
+    from turnout.cli import changes
+
+    changes.stop(jobs, cluster, project, endpoint)
+
+
+@help.command(app, "delete", "turnout delete 1846031847234928640")
+def delete(jobs: Jobs, cluster: Where = "", project: Project = "", endpoint: Endpoint = None) -> None:
+    """Delete jobs, whichever API they came through; one that runs is stopped. JOB is a name, a number or a UUID."""
+    from turnout.cli import changes
+
+    changes.delete(jobs, cluster, project, endpoint)
 
 
 @help.command(
@@ -115,13 +140,13 @@ def logs(
 def cp(
     paths: Annotated[list[str], typer.Argument(metavar="SOURCE [SOURCE...] TARGET")],
     recursive: Annotated[
-        bool, typer.Option("-r", "--recursive", help="directories, with all in them")
+        bool, typer.Option("-r", "--recursive", help="include directories and their content")
     ] = False,
     endpoint: Endpoint = None,
 ) -> None:
     """Copy files into buckets, out of them, or between them. `-` is standard input or output.
 
-    A TARGET that ends with a slash or is there already as a directory is copied into. Links are not followed.
+    If TARGET is a directory or ends with a slash, files are copied into it. Links are not followed.
     """
     from turnout.cli import cp
 
@@ -139,12 +164,14 @@ def cp(
 )
 def ls(
     url: Annotated[str, typer.Argument(metavar="[URL]")] = "",
-    long: Annotated[bool, typer.Option("-l", "--long", help="sizes and times too")] = False,
-    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="what is in directories too")] = False,
+    long: Annotated[bool, typer.Option("-l", "--long", help="show sizes and times")] = False,
+    recursive: Annotated[
+        bool, typer.Option("-r", "--recursive", help="include the content of directories")
+    ] = False,
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List what is in a bucket or a directory of one; without URL the buckets."""
+    """List the objects in a bucket or a directory of it; without URL, list the buckets."""
     from turnout.cli import storage
 
     storage.ls(url, long, recursive, endpoint, output)
@@ -161,11 +188,11 @@ def ls(
 def rm(
     urls: Annotated[list[str], typer.Argument(metavar="URL [URL...]")],
     recursive: Annotated[
-        bool, typer.Option("-r", "--recursive", help="directories, with all in them")
+        bool, typer.Option("-r", "--recursive", help="include directories and their content")
     ] = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Remove objects from buckets."""
+    """Delete objects from buckets."""
     from turnout.cli import storage
 
     storage.rm(urls, recursive, endpoint)
@@ -175,19 +202,19 @@ def rm(
     app,
     "login",
     """
-    turnout login --endpoint http://gpu-box:8470      asks for the key
+    turnout login --endpoint http://gpu-box:8470      # asks for the key
     turnout login --si <id> --sk <secret>
     turnout login --info
     """,
 )
 def login(
-    si: Annotated[str, typer.Option("--si", help="secret id; else from TURNOUT_KEY, else asked for")] = "",
+    si: Annotated[str, typer.Option("--si", help="secret id (default: from TURNOUT_KEY, or asks)")] = "",
     sk: Annotated[str, typer.Option("--sk", help="secret key")] = "",
-    info: Annotated[bool, typer.Option("--info", help="show who is logged in")] = False,
+    info: Annotated[bool, typer.Option("--info", help="show the current login")] = False,
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Keep key and endpoint for the other commands, and for tictl."""
+    """Store key and endpoint for the other commands and for tictl."""
     from turnout.cli import tictl
 
     if info:
@@ -197,7 +224,7 @@ def login(
 
 @help.command(app, "logout")
 def logout() -> None:
-    """Forget key and endpoint."""
+    """Remove the stored key and endpoint."""
     from turnout.cli import tictl
 
     tictl.logout()
@@ -213,15 +240,35 @@ def logout() -> None:
     """,
 )
 def token(
-    seconds: Annotated[
-        int, typer.Option("--seconds", help="how long it is good for", min=1, max=3600)
-    ] = 3600,
+    seconds: Annotated[int, typer.Option("--seconds", help="lifetime", min=1, max=3600)] = 3600,
     endpoint: Endpoint = None,
 ) -> None:
-    """Print a bearer token, made from the key of TURNOUT_KEY or of the login. Nobody is asked for it."""
+    """Print a bearer token, made from the key in TURNOUT_KEY or of the login. Calls no server."""
     from turnout.cli import token
 
     token.show(seconds, endpoint)
+
+
+@help.command(
+    app,
+    "sweep",
+    """
+    turnout sweep --dry-run
+    turnout sweep
+    """,
+)
+def sweep(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be deleted")] = False,
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Delete now what is older than [limits] allows; the service does this once a day. Needs the root key.
+
+    It runs in small steps that do not delay other requests. Ctrl-C stops it after the current step.
+    """
+    from turnout.cli import sweep
+
+    sweep.sweep(dry_run, endpoint, output)
 
 
 @help.command(app, "doctor", "turnout doctor --data ~/jobs")
@@ -230,7 +277,7 @@ def doctor(
     config: Annotated[str | None, typer.Option("--config", metavar="file", help="as for serve")] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """What this machine can do, and what would make it do more. Exit code 1 if jobs cannot run here."""
+    """Show what this machine can do and what is missing. Exit code 1 if jobs cannot run here."""
     from turnout.cli import doctor
 
     doctor.doctor(data, config, output)

@@ -20,24 +20,29 @@ Endpoint = Annotated[
     typer.Option(
         "--endpoint",
         metavar="url",
-        help="where the service is; else TURNOUT_ENDPOINT, the login's, the default",
+        help="URL of the service (default: TURNOUT_ENDPOINT, the login's, or http://127.0.0.1:8470)",
     ),
 ]
-Output = Annotated[Form, typer.Option("--output", metavar="table|json", help="json is for scripts")]
+Project = Annotated[
+    str, typer.Option("--project", metavar="name", help="for the root key: the project to act in")
+]
+Output = Annotated[
+    Form, typer.Option("--output", metavar="table|json", help="output format; json is for scripts")
+]
 Cluster = Annotated[
     str,
     typer.Option(
         "-c",
         "--cluster",
-        help=f"name of the cluster; else the login's, else {DEFAULT_CLUSTER}",
+        help=f"cluster (default: the login's, or {DEFAULT_CLUSTER})",
         show_default=False,
     ),
 ]
 Region = Annotated[
     str,
-    typer.Option("-r", "--region", help="region of the cluster; else the cluster's own", show_default=False),
+    typer.Option("-r", "--region", help="region (default: that of the cluster)", show_default=False),
 ]
-NoHeader = Annotated[bool, typer.Option("--no-header", help="leave out the table's first line")]
+NoHeader = Annotated[bool, typer.Option("--no-header", help="print no header line")]
 NoTruncate = Annotated[
     bool, typer.Option("--no-truncate", help="do not cut the table to the terminal's width")
 ]

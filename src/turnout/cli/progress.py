@@ -1,4 +1,4 @@
-"""A bar on a terminal, nothing elsewhere."""
+"""A progress bar on a terminal, nothing elsewhere."""
 
 import sys
 import threading
@@ -20,7 +20,7 @@ class Progress:
         return self
 
     def expect(self, size: int) -> None:
-        """One more thing, of this many bytes. The first one makes the bar appear."""
+        """Adds a file of this many bytes. The first one shows the bar."""
         with self._lock:
             self._total += size
             self._files += 1
@@ -32,7 +32,7 @@ class Progress:
                 self._bar.start()
 
     def advance(self, size: int) -> None:
-        """Negative when something begins again."""
+        """`size` is negative when a copy starts again."""
         if self._bar:
             self._bar.advance(self._task, size)
 
@@ -40,7 +40,7 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar and self._begun:
-            self._bar.live.transient = error is not None  # nothing stays above what is told of the error
+            self._bar.live.transient = error is not None  # the bar must not stay above the error
             self._bar.stop()
 
 

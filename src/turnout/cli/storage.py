@@ -1,4 +1,4 @@
-"""Buckets and what is in them, as the command line sees them: urls, listing, removing."""
+"""`turnout ls` and `turnout rm`, and the objects of the service for `turnout cp`."""
 
 import re
 import threading
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from turnout.cli import table
-from turnout.cli.client import Client, Document, Patience, Rejected, Unreachable
+from turnout.cli.client import Client, Document, Rejected, RetryWindow, Unreachable
 from turnout.cli.login import connect
 from turnout.cli.options import Form
-from turnout.cli.together import Together
+from turnout.cli.parallel import TaskPool
 from turnout.errors import Invalid, NotFound
 
 SCHEMES = ("cos", "obs", "gs", "s3")
@@ -21,7 +21,7 @@ class Url(NamedTuple):
     scheme: str
     bucket: str
     key: str
-    """A prefix where it ends with a slash, or is empty."""
+    """A prefix if it is empty or ends with a slash."""
 
     @classmethod
     def parse(cls, text: str) -> "Url":
@@ -29,26 +29,26 @@ class Url(NamedTuple):
         bucket, _, key = rest.partition("/")
         if not separator or scheme not in SCHEMES or not bucket:
             known = ", ".join(f"{name}://bucket" for name in SCHEMES)
-            raise Invalid(f"{text!r} is not in a bucket: it must begin with one of {known}")
+            raise Invalid(f"{text!r} is not the URL of a bucket: it must begin with one of {known}")
         return cls(scheme, bucket, key).checked()
 
     def checked(self) -> "Url":
-        """Raises Invalid for a name that no object can have: a file's may be any bytes."""
+        """Raises Invalid if it is not UTF-8: unlike a file, an object cannot have any bytes as its name."""
         try:
             str(self).encode()
         except UnicodeEncodeError:
-            raise Invalid(f"{str(self)!r} is not UTF-8, which an object's name must be") from None
+            raise Invalid(f"{str(self)!r} cannot be an object: its name must be UTF-8") from None
         return self
 
     @property
-    def is_place(self) -> bool:
-        """Whether it names by its look alone what holds objects."""
+    def is_directory(self) -> bool:
+        """Whether it is a bucket or ends with a slash."""
         return not self.key or self.key.endswith("/")
 
     @property
-    def place(self) -> "Url":
-        """What lies below it."""
-        return self if self.is_place else self._replace(key=self.key + "/")
+    def directory(self) -> "Url":
+        """The same URL with a slash at its end."""
+        return self if self.is_directory else self._replace(key=self.key + "/")
 
     @property
     def name(self) -> str:
@@ -66,16 +66,14 @@ def is_url(text: str) -> bool:
 
 
 class Buckets:
-    """The service's objects. May be used from several threads, each of which gets a connection of its own."""
+    """The service's objects. Thread-safe: each thread has its own connection."""
 
     def __init__(self, endpoint: str | None) -> None:
         self._first = connect(endpoint)
-        self._first.get(
-            "whoami"
-        )  # a wrong key or a service that is not there is told before anything is begun
+        self._first.get("whoami")  # reports a wrong key or a missing service before the first copy
         self._own = threading.local()
-        self.given_up = threading.Event()
-        """Is looked at by whatever takes long."""
+        self.cancelled = threading.Event()
+        """Set when everything should end. Long operations check it."""
 
     @property
     def client(self) -> Client:
@@ -83,25 +81,25 @@ class Buckets:
             self._own.client = Client(self._first.endpoint, self._first.key)
         return self._own.client
 
-    def patiently(self, ask: Callable[[], Answer], done: Callable[[], int] = lambda: 0) -> Answer:
-        """Again, as long as the service is away or busy; not for ever, unless more gets `done` at each attempt."""
-        patience, before = Patience(lambda _: None), done()
+    def retry(self, ask: Callable[[], Answer], done: Callable[[], int] = lambda: 0) -> Answer:
+        """Retries while the service is unreachable or busy, for a limited time that restarts whenever `done` grows."""
+        window, before = RetryWindow(lambda _: None), done()
         while True:
             try:
                 return ask()
             except (Unreachable, Rejected) as error:
-                busy = isinstance(error, Unreachable) or error.code == "TimedOut"
-                if not busy or self.given_up.is_set():
+                busy = isinstance(error, Unreachable) or error.code in ("TimedOut", "NotStored")
+                if not busy or self.cancelled.is_set():
                     raise
                 if done() > before:
-                    patience, before = Patience(lambda _: None), done()
-                patience.rest(error)
+                    window, before = RetryWindow(lambda _: None), done()
+                window.pause(error)
 
     def all(self) -> list[Document]:
         return self.client.get("buckets")["buckets"]
 
     def below(self, url: Url, delimiter: str = "", limit: int = 0) -> Iterator[Document]:
-        """Objects, and with a delimiter prefixes as `{"prefix": …}`, whose keys begin with the url's."""
+        """Objects whose keys begin with the URL's key. With a delimiter, also prefixes as `{"prefix": …}`."""
         after, given = "", 0
         while True:
             page = self._page(str(url), delimiter, after, str(limit - given) if limit else "")
@@ -113,30 +111,30 @@ class Buckets:
                 return
 
     def find(self, url: Url) -> Document | None:
-        """The object of exactly this key."""
-        if url.is_place:
+        """The object with exactly this key."""
+        if url.is_directory:
             return None
         try:
-            return self.patiently(lambda: self.client.get("object", "info", url=str(url)))
+            return self.retry(lambda: self.client.get("object", "info", url=str(url)))
         except Rejected as error:
             if error.code == "NotFound":
                 return None
             raise
 
     def holds(self, url: Url) -> bool:
-        """Whether there is anything below it. A bucket that does not exist holds nothing."""
+        """Whether an object has this prefix. False for a bucket that does not exist."""
         try:
-            return next(self.below(url.place, limit=1), None) is not None
+            return next(self.below(url.directory, limit=1), None) is not None
         except Rejected as error:
             if error.code == "NotFound":
                 return False
             raise
 
     def delete(self, url: Url) -> None:
-        self.patiently(lambda: self.client.send("DELETE", "object", query={"url": str(url)}))
+        self.retry(lambda: self.client.send("DELETE", "object", query={"url": str(url)}))
 
     def _page(self, url: str, delimiter: str, after: str, limit: str) -> Document:
-        return self.patiently(
+        return self.retry(
             lambda: self.client.get("objects", url=url, delimiter=delimiter, after=after, limit=limit)
         )
 
@@ -146,13 +144,13 @@ def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: For
     if not text:
         return _show_buckets(buckets.all(), long, output)
     url = Url.parse(text)
-    single = None if buckets.holds(url) or url.is_place else buckets.find(url)
+    single = None if buckets.holds(url) or url.is_directory else buckets.find(url)
     if single:
         entries, base = [single], url.key.rpartition("/")[0]
     else:
-        entries, base = list(buckets.below(url.place, "" if recursive else "/")), url.place.key
+        entries, base = list(buckets.below(url.directory, "" if recursive else "/")), url.directory.key
     if not entries and url.key:
-        raise NotFound(f"there is no {url}")
+        raise NotFound(f"{url} does not exist")
     base = f"{base}/" if base and not base.endswith("/") else base
     if output == Form.JSON:
         return table.show_json([_as_json(url, entry) for entry in entries])
@@ -171,14 +169,14 @@ def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: For
 def rm(texts: list[str], recursive: bool, endpoint: str | None) -> None:
     urls = [Url.parse(text) for text in texts]
     buckets = Buckets(endpoint)
-    with Together(buckets.given_up) as together:
+    with TaskPool(buckets.cancelled) as tasks:
         for url in urls:
             for one in _to_remove(buckets, url, recursive):
-                together.do(lambda one=one: buckets.delete(one))
+                tasks.submit(lambda one=one: buckets.delete(one))
 
 
 def human(size: int) -> str:
-    """As `ls -h` has it."""
+    """In the format of `ls -h`."""
     amount, unit = float(size), "B"
     for unit in ("B", "K", "M", "G", "T", "P"):
         if amount < 1024 or unit == "P":
@@ -195,16 +193,16 @@ def _to_remove(buckets: Buckets, url: Url, recursive: bool) -> Iterator[Url]:
         yield url
     if not recursive:
         if not single and buckets.holds(url):
-            raise Invalid(f"{url} holds objects: remove them all with -r")
+            raise Invalid(f"{url} is a directory: remove it with -r")
         if not single:
-            raise NotFound(f"there is no {url}")
+            raise NotFound(f"{url} does not exist")
         return
     some = single is not None
-    for entry in buckets.below(url.place):
+    for entry in buckets.below(url.directory):
         some = True
         yield url.at(entry["key"])
     if not some:
-        raise NotFound(f"there is no {url}")
+        raise NotFound(f"{url} does not exist")
 
 
 def _show_buckets(found: list[Document], long: bool, output: Form) -> None:

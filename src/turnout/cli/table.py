@@ -14,9 +14,9 @@ Rows = Sequence[Sequence[str]]
 GAP = "    "
 NARROW_GAP = "  "
 LEAST = 8
-"""Less of a last column tells nothing."""
+"""The smallest useful width of the last column."""
 WRAPPED_LEAST = 24
-"""Where less is left the columns move together."""
+"""If less is left for the last column, the gaps between columns get narrower."""
 
 COLOURS = {
     "succeeded": 32, "ok": 32,
@@ -27,19 +27,19 @@ COLOURS = {
 
 
 def show(header: Sequence[str], rows: Rows, no_header: bool = False, whole: bool = False) -> None:
-    """Cut to the terminal's width unless `whole`; never cut when piped."""
+    """Cuts lines to the terminal's width unless `whole`. Never cuts in a pipe."""
     for line in lines(header, rows, no_header, None if whole else room()):
         print(line)
 
 
 def show_wrapped(header: Sequence[str], rows: Rows, no_header: bool = False) -> None:
-    """On a terminal the last column goes on in further lines instead of being cut."""
+    """On a terminal, wraps the last column instead of cutting it."""
     for line in wrapped(header, rows, room(), no_header):
         print(line)
 
 
 def paragraph(text: str, indent: str = "") -> list[str]:
-    """Wrapped at the terminal's width; one line when piped."""
+    """Wraps at the terminal's width. One line in a pipe."""
     width = room()
     if width is None:
         return [indent + text]
@@ -54,7 +54,7 @@ def paragraph(text: str, indent: str = "") -> list[str]:
 
 
 def room() -> int | None:
-    """How wide a table may be; None when piped: as wide as it is."""
+    """The width of the terminal. None in a pipe, where nothing is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -63,8 +63,8 @@ def show_json(value: Any) -> None:
 
 
 def lines(header: Sequence[str], rows: Rows, no_header: bool = False, width: int | None = None) -> list[str]:
-    """Too wide ones lose the end of their last column; where that is not enough they move together and lose
-    the end of their first one.
+    """Lines that are too wide lose the end of their last column. If that is not enough, gaps get narrower, and the
+    first column is cut too.
     """
     cells = _cells(rows if no_header else [header, *rows])
     gap = GAP if width is None or _least(cells, GAP) <= width else NARROW_GAP
@@ -87,7 +87,7 @@ def wrapped(header: Sequence[str], rows: Rows, width: int | None, no_header: boo
 
 
 def fits(header: Sequence[str], rows: Rows, no_header: bool, width: int | None, whole: bool = True) -> bool:
-    """Whether nothing would be cut; if not `whole`, nothing but the last column."""
+    """Whether nothing would be cut; without `whole`, nothing but the last column."""
     if width is None:
         return True
     cells = _cells(rows if no_header else [header, *rows])
@@ -97,13 +97,13 @@ def fits(header: Sequence[str], rows: Rows, no_header: bool, width: int | None, 
 
 
 def clock(nanoseconds: int) -> str:
-    """A time as people here read it, with its zone."""
+    """A time in the local zone, with its offset."""
     at = datetime.fromtimestamp(nanoseconds / 1e9).astimezone()
     return at.isoformat(" ", "seconds").replace("+00:00", "Z")
 
 
 def coloured(word: str) -> str:
-    """A state in its colour, on a terminal that has colours."""
+    """A state in its colour, if the terminal has colours."""
     return painted(word, COLOURS.get(word.lower()))
 
 
@@ -135,7 +135,7 @@ def _head(cells: list[list[str]], gap: str) -> int:
 
 
 def _least(cells: list[list[str]], gap: str) -> int:
-    """How wide it is when its last column is cut as far as makes sense."""
+    """The width of the table with its last column cut to the least useful width."""
     return _head(cells, gap) + min(LEAST, max((len(row[-1]) for row in cells), default=0))
 
 
@@ -148,7 +148,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _parts(row: list[str], width: int) -> Iterator[list[str]]:
-    """The row, and below it what of its last cell does not fit."""
+    """The row, and rows below it with the rest of its last cell."""
     first, *rest = textwrap.wrap(row[-1], width, break_on_hyphens=False) or [""]
     yield [*row[:-1], first]
     yield from ([*[""] * (len(row) - 1), more] for more in rest)

@@ -1,4 +1,4 @@
-"""`tictl`: the command line of TI-A, for a service of your own."""
+"""`tictl`: the command line of TI-A."""
 
 import sys
 from typing import Annotated, NoReturn
@@ -6,9 +6,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnout import __version__, config
-from turnout.cli import clusters, entry, help, jobs, logs, table
+from turnout.cli import clusters, entry, help, jobs, table, tictl_logs
 from turnout.cli.client import Client, Document, Key
-from turnout.cli.login import Login, connect, drop, find_key, keep, stored
+from turnout.cli.login import Login, connect, find_key, remove, save, stored
 from turnout.cli.options import Cluster, Endpoint, Form, NoHeader, NoTruncate, Output, Region
 from turnout.errors import Invalid, NotFound
 
@@ -32,20 +32,20 @@ def version() -> None:
     "login",
     """
     tictl login --si=<id> --sk=<secret> --region=ap-beijing --cluster=ap-beijing
-    tictl login --endpoint=http://gpu-box:8470      asks for the key
+    tictl login --endpoint=http://gpu-box:8470      # asks for the key
     tictl login --info
     """,
 )
 def login(
-    si: Annotated[str, typer.Option("--si", help="secret id; else from TURNOUT_KEY, else asked for")] = "",
+    si: Annotated[str, typer.Option("--si", help="secret id (default: from TURNOUT_KEY, or asks)")] = "",
     sk: Annotated[str, typer.Option("--sk", help="secret key")] = "",
     region: Region = "",
     cluster: Cluster = "",
-    info: Annotated[bool, typer.Option("--info", help="show who is logged in")] = False,
+    info: Annotated[bool, typer.Option("--info", help="show the current login")] = False,
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Keep key, endpoint and default cluster for the other commands; 登录"""
+    """Store key, endpoint and default cluster for the other commands; 登录"""
     if info:
         return show_login("tictl", endpoint, output)
     before = stored()
@@ -56,7 +56,7 @@ def login(
     if cluster:
         chosen = clusters.find(client, cluster)
         kept.region, kept.cluster = region or chosen["region"], chosen["name"]
-    keep(kept)
+    save(kept)
     if output == Form.JSON:
         return table.show_json(_summary(kept))
     return print(f"user logged in with secret id `{client.key.id}`")
@@ -64,8 +64,8 @@ def login(
 
 @help.command(app, "logout")
 def logout() -> None:
-    """Forget key, endpoint and default cluster; 退出"""
-    print("user logged out" if drop() else "nobody was logged in")
+    """Remove the stored key, endpoint and default cluster; 退出"""
+    print("user logged out" if remove() else "there was no login")
 
 
 @help.command(app, "user")
@@ -75,7 +75,7 @@ def user(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show whose key is used; 查看用户"""
+    """Show whose key is in use; 查看用户"""
     who = connect(endpoint).get("whoami")
     if output == Form.JSON:
         return table.show_json(who)
@@ -85,14 +85,14 @@ def user(
 
 app.add_typer(clusters.app, name="cluster")
 app.add_typer(jobs.app, name="job")
-logs.add(app)
+tictl_logs.add(app)
 
 
-help.refusal(app, "model", "`tictl model` is not there: this service trains, serving models is not built yet")
+help.refusal(app, "model", "`tictl model` is not supported: Turnout does not serve models yet")
 help.refusal(
     app,
     "install",
-    "`tictl install` is not needed: there is no agent to install, the service runs jobs itself",
+    "`tictl install` is not needed: Turnout runs jobs itself, without an agent",
 )
 
 
@@ -108,11 +108,11 @@ def _key(client: Client, si: str, sk: str, before: Login) -> Key:
         return known
     if not sys.stdin.isatty():
         raise Invalid("give the key with --si <id> --sk <secret>, or TURNOUT_KEY=<id>:<secret>")
-    return _asked(si, before)
+    return _ask_for_key(si, before)
 
 
-def _asked(si: str, before: Login) -> Key:
-    """Enter keeps what is known already."""
+def _ask_for_key(si: str, before: Login) -> Key:
+    """Prompts for the key. An empty answer keeps the stored value."""
     id = si or typer.prompt("secret id", default=before.secret_id or None)
     if id != before.secret_id:
         return Key(id, typer.prompt("secret key", hide_input=True))
@@ -125,18 +125,18 @@ def _asked(si: str, before: Login) -> Key:
 def show_login(program: str, endpoint: str | None, output: Form) -> None:
     login = stored()
     if not login.secret_id:
-        raise NotFound(f"nobody is logged in: run `{program} login --si <id> --sk <secret>`")
+        raise NotFound(f"there is no login: run `{program} login --si <id> --sk <secret>`")
     if output == Form.JSON:
         return table.show_json(_summary(login))
-    region, cluster = login.place()
+    region, cluster = login.region_and_cluster()
     print(f"user logged in with secret id `{login.secret_id}`")
     print(f"The endpoint is `{connect(endpoint, login).endpoint}`")
     return print(clusters.default_line(region, cluster))
 
 
 def _summary(login: Login) -> Document:
-    """Never the secret."""
-    region, cluster = login.place()
+    """The login without its secret."""
+    region, cluster = login.region_and_cluster()
     return {"endpoint": login.endpoint, "secret_id": login.secret_id, "region": region, "cluster": cluster}
 
 

@@ -1,4 +1,4 @@
-"""`tictl logs`: what a job printed, all roles interleaved, now or until it ends."""
+"""`tictl logs`: shows the output of a job, all roles interleaved."""
 
 import json
 import re
@@ -12,27 +12,27 @@ import typer
 
 from turnout.cli import help
 from turnout.cli.client import Client, Document
-from turnout.cli.entry import complain
+from turnout.cli.entry import print_error
 from turnout.cli.jobs import describe_one
 from turnout.cli.login import connect, stored
-from turnout.cli.options import Cluster, Endpoint, Form, Job, Output, Region
+from turnout.cli.options import Cluster, Endpoint, Form, Job, Output, Project, Region
 from turnout.errors import Invalid
 
 PAGE = 1000
 QUERY_LIMIT = 10_000
-"""QueryLogs gives no more of one query."""
+"""The most lines that one query of QueryLogs returns."""
 CHINA = timezone(timedelta(hours=8))
 
 Start = Annotated[
-    str, typer.Option("-s", "--start-time", help="YYYY-mm-dd HH:MM:SS, +08:00; else the job's start")
+    str, typer.Option("-s", "--start-time", help="YYYY-mm-dd HH:MM:SS, +08:00 (default: the job's start)")
 ]
-End = Annotated[str, typer.Option("-e", "--end-time", help="YYYY-mm-dd HH:MM:SS, +08:00; else the job's end")]
-Limit = Annotated[int, typer.Option("-l", "--limit", help="most lines to show, at most 10000", min=1)]
+End = Annotated[
+    str, typer.Option("-e", "--end-time", help="YYYY-mm-dd HH:MM:SS, +08:00 (default: the job's end)")
+]
+Limit = Annotated[int, typer.Option("-l", "--limit", help="maximum number of lines, up to 10000", min=1)]
 TimePrefix = Annotated[
     bool,
-    typer.Option(
-        "--time-prefix/--no-time-prefix", help="begin each line with its time and pod, which is usual"
-    ),
+    typer.Option("--time-prefix/--no-time-prefix", help="begin each line with its time and pod (default)"),
 ]
 Follow = Annotated[
     bool, typer.Option("-f", "--follow", help="show all lines, and new ones until the job ends")
@@ -60,17 +60,18 @@ def logs(
     follow: Follow = False,
     cluster: Cluster = "",
     region: Region = "",
+    project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Show the log of a job, oldest line first; 查看日志"""
     _check(start_time, end_time, limit, follow)
     login = stored()
-    region, cluster = login.place(region, cluster)
-    client = connect(endpoint, login)
+    region, cluster = login.region_and_cluster(region, cluster)
+    client = connect(endpoint, login, project)
     job = describe_one(client, region, cluster, name)
     if follow:
-        client.tell = lambda text: complain("tictl", text)
+        client.notify = lambda text: print_error("tictl", text)
         pages = _followed(client, job)
     else:
         _check_range(job, start_time, end_time)
@@ -82,12 +83,12 @@ def logs(
         print("\n".join(shown), flush=True)
     if silent and sys.stdout.isatty():
         when = " at that time" if start_time or end_time else "" if job.get("EndTime") or follow else " yet"
-        complain("tictl", f"{name} printed nothing{when}")
+        print_error("tictl", f"{name} printed nothing{when}")
 
 
 def _check(start: str, end: str, limit: int, follow: bool) -> None:
     if follow and (start or end):
-        raise Invalid("--follow shows all lines: leave out --start-time and --end-time, or --follow")
+        raise Invalid("--follow shows all lines: omit --start-time and --end-time, or omit --follow")
     if limit > QUERY_LIMIT:
         raise Invalid(f"--limit is at most {QUERY_LIMIT}; `tictl logs --follow` shows all lines of a job")
     for flag, text in (("--start-time", start), ("--end-time", end)):
@@ -96,7 +97,7 @@ def _check(start: str, end: str, limit: int, follow: bool) -> None:
 
 
 def _check_range(job: Document, start: str, end: str) -> None:
-    """One of the two times may be the job's own, which the user did not give."""
+    """Raises Invalid. A time that the user did not give is the job's own."""
     if start and not end and start > _end(job):
         ended = job.get("EndTime")
         fact = f"the job ended before, at {_end(job)} +0800" if ended else "that is in the future"
@@ -124,7 +125,7 @@ def _queried(
         if answer["Listover"]:
             return
     more = "--follow shows all" if limit == QUERY_LIMIT else "--limit shows more, --follow all"
-    complain("tictl", f"these are the first {shown} lines; {more}")
+    print_error("tictl", f"these are the first {shown} lines; {more}")
 
 
 def _followed(client: Client, job: Document) -> Iterator[list[Document]]:
@@ -133,7 +134,7 @@ def _followed(client: Client, job: Document) -> Iterator[list[Document]]:
 
 
 def _begin(job: Document) -> str:
-    """Job times are +08:00 in a layout that begins as QueryLogs wants it."""
+    """The times of a job are +08:00 and begin in the format that QueryLogs takes."""
     return job["CreateTime"][:19]
 
 

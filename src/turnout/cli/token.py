@@ -1,4 +1,4 @@
-"""`turnout token`: what goes behind `Authorization: Bearer`."""
+"""`turnout token`: prints a token for `Authorization: Bearer`."""
 
 import time
 
@@ -12,5 +12,5 @@ def show(seconds: int, endpoint: str | None) -> None:
     where = endpoint or config.client_endpoint() or kept.endpoint or login.DEFAULT_ENDPOINT
     key = login.find_key(where, kept)
     if key is None:
-        raise Misconfigured("there is no key to make a token from: set TURNOUT_KEY, or run `turnout login`")
+        raise Misconfigured("a token needs a key: set TURNOUT_KEY, or run `turnout login`")
     print(client.token(key, int(time.time()) + seconds))

@@ -1,4 +1,4 @@
-"""One thing from one place to another: again after a broken connection, checked, whole or not at all."""
+"""Copies one file or object: retries after a broken connection, checks the data, and never leaves half of it."""
 
 import base64
 import contextlib
@@ -20,24 +20,24 @@ from turnout.cli.progress import Progress
 from turnout.cli.storage import Buckets, Url
 from turnout.errors import TurnoutError
 
-Place = Url | Path
+Location = Url | Path
 
 PIECE = 1 << 20
 CRC32C = "X-Turnout-Crc32c"
 
 _DRAFT = re.compile(r"\.turnout-[0-9a-f]{16}\.part")
 _FRESH = 60
-"""Seconds in which a draft may yet be without its lock."""
+"""Seconds in which a new draft may not have its lock yet."""
 
 
 class Copy(NamedTuple):
-    source: Place
-    target: Place
+    source: Location
+    target: Location
     size: int
 
 
-class Spoilt(TurnoutError):
-    """What arrived is not what was sent."""
+class CopyError(TurnoutError):
+    """The copy differs from the original."""
 
 
 class Transfer:
@@ -54,7 +54,7 @@ class Transfer:
                 self._download(url, file)
             case Url() as url, Url() as to:
                 query = {"url": str(to), "from": str(url)}
-                self.buckets.patiently(lambda: self.buckets.client.send("PUT", "object", query=query))
+                self.buckets.retry(lambda: self.buckets.client.send("PUT", "object", query=query))
                 self.progress.advance(one.size)
 
     def _upload(self, file: Path, url: Url) -> None:
@@ -66,9 +66,9 @@ class Transfer:
             def put() -> Document:
                 return self._put(source, file, size, headers, url)
 
-            stored = self.buckets.patiently(put)
+            stored = self.buckets.retry(put)
         if stored["size"] != size or stored["crc32c"] not in (None, expected):
-            raise Spoilt(f"{url} is not what {file} was: copy it again")
+            raise CopyError(f"{url} differs from {file}: copy it again")
 
     def _put(self, source: BinaryIO, file: Path, size: int, headers: dict[str, str], url: Url) -> Document:
         sent = 0
@@ -77,10 +77,10 @@ class Transfer:
             nonlocal sent
             source.seek(0)
             while sent < size:
-                self.check_given_up()
+                self.check_cancelled()
                 piece = source.read(min(PIECE, size - sent))
                 if not piece:
-                    raise Spoilt(f"{file} became shorter while it was copied")
+                    raise CopyError(f"{file} became shorter while it was copied")
                 sent += len(piece)
                 self.progress.advance(len(piece))
                 yield piece
@@ -90,16 +90,16 @@ class Transfer:
             return client.send("PUT", "object", body=pieces(), headers=headers, query={"url": str(url)})
         except BaseException:
             self.progress.advance(-sent)
-            client.close()  # in the middle of a request there is nothing else to say on it
+            client.close()  # the connection is in the middle of a request, so it cannot be reused
             raise
 
     def _sum(self, source: BinaryIO) -> tuple[str, int]:
         checksum, size = google_crc32c.Checksum(), 0
         while piece := source.read(PIECE):
-            self.check_given_up()
+            self.check_cancelled()
             checksum.update(piece)
             size += len(piece)
-        return _spelt(checksum), size
+        return _in_base64(checksum), size
 
     def from_stdin(self, url: Url) -> None:
         checksum = google_crc32c.Checksum()
@@ -110,14 +110,14 @@ class Transfer:
                 yield piece
 
         headers = {"Transfer-Encoding": "chunked", "Content-Type": "application/octet-stream"}
-        # What has gone by cannot be sent again: a broken connection is the end of it.
+        # A stream cannot be sent again: a broken connection ends the upload.
         client = self.buckets.client
         stored = client.send("PUT", "object", body=pieces(), headers=headers, query={"url": str(url)})
-        if stored["crc32c"] not in (None, _spelt(checksum)):
-            raise Spoilt(f"{url} is not what was read from standard input: copy it again")
+        if stored["crc32c"] not in (None, _in_base64(checksum)):
+            raise CopyError(f"{url} differs from what was read from standard input: copy it again")
 
     def to_stdout(self, url: Url) -> None:
-        _Fetching(self, url, sys.stdout.buffer).run(anew=False)
+        _Download(self, url, sys.stdout.buffer).run(may_restart=False)
         sys.stdout.buffer.flush()
 
     def _download(self, url: Url, file: Path) -> None:
@@ -126,7 +126,7 @@ class Transfer:
             if file.exists() and not file.is_file() and not file.is_dir():
                 # A device or a pipe is written into, never replaced.
                 with open(file, "wb") as out:
-                    _Fetching(self, url, out).run(anew=False)
+                    _Download(self, url, out).run(may_restart=False)
                 return
         file.parent.mkdir(parents=True, exist_ok=True)
         self._sweep(file.parent)
@@ -135,21 +135,21 @@ class Transfer:
             with open(draft, "xb") as out:
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _Fetching(self, url, out).run(anew=True)
+                _Download(self, url, out).run(may_restart=True)
             if file.is_dir():
-                raise Spoilt(f"{file} is a directory, so {url} cannot be copied there")
+                raise CopyError(f"{file} is a directory, so {url} cannot be copied there")
             os.replace(draft, file)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 draft.unlink()
 
     def _sweep(self, directory: Path) -> None:
-        """Removes what a `cp` that was killed left there; one that is still at it holds a lock."""
+        """Removes drafts of a `cp` that was killed. A running `cp` locks its drafts."""
         if directory in self._swept:
             return
         self._swept.add(directory)
         found: list[str] = []
-        with contextlib.suppress(OSError):  # a directory that may be written to and not be read
+        with contextlib.suppress(OSError):  # a directory that is writable but not readable
             found = [name for name in os.listdir(directory) if _DRAFT.fullmatch(name)]
         for draft in (directory / name for name in found):
             with contextlib.suppress(OSError), open(draft, "rb", opener=_no_links) as left:
@@ -157,13 +157,13 @@ class Transfer:
                 if time.time() - os.fstat(left.fileno()).st_mtime > _FRESH:
                     draft.unlink()
 
-    def check_given_up(self) -> None:
-        if self.buckets.given_up.is_set():
-            raise Spoilt("given up")
+    def check_cancelled(self) -> None:
+        if self.buckets.cancelled.is_set():
+            raise CopyError("cancelled")
 
 
-class _Fetching:
-    """A download that goes on where a broken connection left it, as long as the object is the same."""
+class _Download:
+    """A download that continues after a broken connection, as long as the object is the same."""
 
     def __init__(self, transfer: Transfer, url: Url, out: BinaryIO) -> None:
         self._transfer = transfer
@@ -173,21 +173,21 @@ class _Fetching:
         self._sum = google_crc32c.Checksum()
         self._etag = ""
 
-    def run(self, anew: bool) -> None:
-        """`anew`: what was written may be taken back if the object is replaced by another meanwhile."""
+    def run(self, may_restart: bool) -> None:
+        """`may_restart`: written data may be discarded if the object is replaced meanwhile."""
         while True:
             try:
-                size, expected = self._transfer.buckets.patiently(self._rest, lambda: self._have)
+                size, expected = self._transfer.buckets.retry(self._rest, lambda: self._have)
                 break
             except Rejected as error:
-                if error.code != "WrongState" or not anew:
+                if error.code != "WrongState" or not may_restart:
                     raise
-                self._begin_again()
-        if self._have != size or expected not in (None, _spelt(self._sum)):
-            raise Spoilt(f"{self._url} did not arrive as it was: copy it again")
+                self._restart()
+        if self._have != size or expected not in (None, _in_base64(self._sum)):
+            raise CopyError(f"the copy of {self._url} differs from the object: copy it again")
 
     def _rest(self) -> tuple[int, str | None]:
-        """Size and crc32c of the whole."""
+        """Downloads the rest. Returns the size and the crc32c of the whole object."""
         client = self._transfer.buckets.client
         headers = {"Range": f"bytes={self._have}-", "If-Match": self._etag} if self._have else {}
         response = client.open("object", headers=headers, url=str(self._url))
@@ -196,7 +196,7 @@ class _Fetching:
         size, expected = self._have + left, response.headers[CRC32C]
         try:
             while left:
-                self._transfer.check_given_up()
+                self._transfer.check_cancelled()
                 piece = client.piece(response, min(PIECE, left))
                 self._keep(piece)
                 left -= len(piece)
@@ -212,14 +212,14 @@ class _Fetching:
         self._have += len(piece)
         self._transfer.progress.advance(len(piece))
 
-    def _begin_again(self) -> None:
+    def _restart(self) -> None:
         self._transfer.progress.advance(-self._have)
         self._out.seek(0)
         self._out.truncate()
         self._have, self._etag, self._sum = 0, "", google_crc32c.Checksum()
 
 
-def _spelt(checksum: google_crc32c.Checksum) -> str:
+def _in_base64(checksum: google_crc32c.Checksum) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 

@@ -1,31 +1,34 @@
-"""`turnout logs`: what a job printed, whichever API it came through, now or until it ends."""
+"""`turnout logs`: shows the output of a job of any API."""
 
 import json
 import sys
 
 from turnout.cli import table
 from turnout.cli.client import Client, Document
-from turnout.cli.entry import complain
+from turnout.cli.entry import mention_older, print_error
 from turnout.cli.login import connect
 from turnout.cli.options import Form
 from turnout.cli.wait import NOT_STARTED
 from turnout.errors import Invalid, NotFound
 
 COLOURS = (36, 33, 32, 35, 34)
-"""Of the replicas, in turn."""
+"""The colours of the replicas' names, used in turn."""
 
 
-def logs(job: str, trial: str, follow: bool, cluster: str, endpoint: str | None, output: Form) -> None:
-    client = connect(endpoint)
-    client.tell = lambda text: complain("turnout", text)
+def logs(
+    job: str, trial: str, follow: bool, cluster: str, project: str, endpoint: str | None, output: Form
+) -> None:
+    client = connect(endpoint, project=project)
+    client.notify = lambda text: print_error("turnout", text)
     view = client.get("jobs", job, cluster=cluster)
+    mention_older("turnout", job, view)
     if trial:
         view = client.get("jobs", _trial(_trials(client, view), trial, job)["job"])
-    while follow and view["state"] in NOT_STARTED:  # before that nobody knows its replicas
+    while follow and view["state"] in NOT_STARTED:  # before that its replicas are not known
         view = client.wait(view["id"], "started")
     if not view["replicas"] and (trials := _trials(client, view)):
         raise Invalid(
-            f"{job} is a search, its trials do the printing: "
+            f"{job} is a search, and only its trials have logs: "
             f"try `turnout logs {job} --trial {trials[-1]['number']}`; `turnout explain {job}` lists them"
         )
     names = [replica["name"] for replica in view["replicas"]]
@@ -35,7 +38,7 @@ def logs(job: str, trial: str, follow: bool, cluster: str, endpoint: str | None,
         shown = (_text(line, names) if output == Form.TABLE else _json(line) for line in lines)
         print("\n".join(shown), flush=True)
     if silent and sys.stdout.isatty():
-        complain("turnout", f"{job} printed nothing{'' if follow or view['ended'] else ' yet'}")
+        print_error("turnout", f"{job} printed nothing{'' if follow or view['ended'] else ' yet'}")
 
 
 def _trials(client: Client, view: Document) -> list[Document]:
@@ -43,17 +46,17 @@ def _trials(client: Client, view: Document) -> list[Document]:
 
 
 def _trial(trials: list[Document], wanted: str, job: str) -> Document:
-    """By its number or by its id."""
+    """Finds a trial by its number or its id."""
     found = next((one for one in trials if wanted in (str(one["number"]), one["id"])), None)
     if found:
         return found
     if not trials:
-        raise Invalid(f"{job} has no trials: leave out --trial")
+        raise Invalid(f"{job} has no trials: omit --trial")
     raise NotFound(f"{job} has no trial {wanted}; there are 1 to {trials[-1]['number']}")
 
 
 def _text(line: Document, names: list[str]) -> str:
-    """With its replica in front if there are several."""
+    """Begins with the replica's name if there are several."""
     if len(names) < 2:
         return line["text"]
     name = line["replica"]

@@ -7,20 +7,20 @@ from typing import TextIO
 
 from turnout.cli import table
 from turnout.cli.client import Client, Document
-from turnout.cli.entry import complain
+from turnout.cli.entry import print_error
 from turnout.cli.login import stored
 
-Say = Callable[[str], None]
+ShowLine = Callable[[str], None]
 
 NOT_STARTED = {"queued", "preparing"}
 NOT_ENDED = {"running", "stopping"}
 
 
-def until_the_end(client: Client, job: Document, quiet: bool = False) -> Document:
-    """`job` is the one that DescribeJob gave. `quiet` keeps stdout for something else."""
+def until_ended(client: Client, job: Document, quiet: bool = False) -> Document:
+    """`job`: as DescribeJob returned it. With `quiet`, nothing goes to stdout."""
     name, id = job["Name"], job["Id"]
     with _progress(quiet) as say, _interruptible(job):
-        client.tell = _teller(name, say, quiet)
+        client.notify = _notifier(name, say, quiet)
         view, why = client.wait(id, "started", 0), ""
         while view["state"] in NOT_STARTED:
             say(f"{name}: {view['state']}{why}")
@@ -47,15 +47,17 @@ def _interruptible(job: Document) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         words = _words(job)
-        print(f"\nThe job goes on: `tictl logs -f {words}`, `tictl job delete {words}`", file=sys.stderr)
+        print(
+            f"\nThe job keeps running: `tictl logs -f {words}`, `tictl job delete {words}`", file=sys.stderr
+        )
         raise
 
 
 @contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Say]:
+def _progress(quiet: bool) -> Iterator[ShowLine]:
     stream = sys.stderr if quiet else sys.stdout
     if not stream.isatty():
-        yield _news(stream)
+        yield _changes(stream)
         return
     from rich.console import Console  # only on a terminal: it costs 20 ms
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -66,7 +68,7 @@ def _progress(quiet: bool) -> Iterator[Say]:
         yield lambda text: progress.update(line, description=text)
 
 
-def _news(stream: TextIO) -> Say:
+def _changes(stream: TextIO) -> ShowLine:
     last = ""
 
     def say(text: str) -> None:
@@ -78,11 +80,11 @@ def _news(stream: TextIO) -> Say:
     return say
 
 
-def _teller(name: str, say: Say, quiet: bool) -> Say:
-    """On the live line if there is one, which the next state replaces; else on stderr."""
+def _notifier(name: str, say: ShowLine, quiet: bool) -> ShowLine:
+    """Shows a message in the live line, until the next state replaces it. Without a live line, prints it to stderr."""
     if (sys.stderr if quiet else sys.stdout).isatty():
         return lambda text: say(f"{name}: {text}")
-    return lambda text: complain("tictl", text)
+    return lambda text: print_error("tictl", text)
 
 
 def _why(client: Client, id: str) -> str:
@@ -105,22 +107,22 @@ def _conclude(job: Document, view: Document, quiet: bool) -> None:
 
 
 def _times(view: Document) -> str:
-    """How long it ran, and how long it waited if that is worth a word."""
+    """How long the job ran, and how long it waited if that was a second or more."""
     created, started, ended = view["created"], view["started"], view["ended"]
     waited = ((started or ended) - created) / 1e9
     wait = f", after {duration(waited)} of waiting" if waited >= 1 else ""
     if started is None:
-        return f"without having run{wait}"
+        return f"before it started{wait}"
     return f"after {duration((ended - started) / 1e9)}{wait}"
 
 
 def _end(view: Document) -> str:
-    """The reason, unless the message says it too."""
+    """The reason and the message; the message alone if it contains the reason."""
     reason, message = view["reason"] or view["state"], view.get("message") or ""
     return message if reason in message else f"{reason}: {message}" if message else reason
 
 
 def _words(job: Document) -> str:
-    """What names the job on a command line."""
+    """The arguments that name the job on a command line."""
     name, cluster = job["Name"], job["Cluster"]
-    return name if cluster == stored().place()[1] else f"{name} -c {cluster}"
+    return name if cluster == stored().region_and_cluster()[1] else f"{name} -c {cluster}"

@@ -1,6 +1,6 @@
-"""The loop that makes it true: commands and reports become rows, and then deeds."""
+"""The controller: turns commands and engine reports into rows of the store, and then into instructions to engines."""
 
+from turnout.control.controller import Controller
 from turnout.control.explain import Explanation
-from turnout.control.loop import Control
 
-__all__ = ["Control", "Explanation"]
+__all__ = ["Controller", "Explanation"]

@@ -1,44 +1,45 @@
-"""What users ask for: create, stop, delete, amend. Each raises before it has changed anything, or does all of it."""
+"""Commands of users: create, stop, delete, amend. Each either raises before it changes anything, or succeeds whole."""
 
-from turnout.control.board import Board
+from turnout.control.allocations import counted
 from turnout.control.ends import remove
-from turnout.control.live import Live
-from turnout.control.seats import counted
+from turnout.control.live_job import LiveJob
+from turnout.control.live_jobs import LiveJobs
+from turnout.control.node_pool import NodePool
 from turnout.control.stopping import begin_stop
 from turnout.control.trials import begin_trial, conclude, finish, stop_trial
-from turnout.control.turn import Amend, Command, Conclude, Create, Delete, Finish, Stop, StopTrial
+from turnout.control.turn import Amend, Command, Create, Delete, FinishSearch, FinishTrial, Stop, StopTrial
 from turnout.control.verdict import Verdict
 from turnout.errors import AlreadyExists, NotFound, TurnoutError, Unavailable, WrongState
 from turnout.job import EventKind, Job, Reason, State
 
 
-def answer(board: Board, command: Command) -> Job | TurnoutError:
+def answer(live_jobs: LiveJobs, command: Command) -> Job | TurnoutError:
     try:
         match command:
             case Create():
-                return create(board, command)
+                return create(live_jobs, command)
             case Stop():
-                return _stop(board, command)
+                return _stop(live_jobs, command)
             case Delete():
-                return _delete(board, command)
+                return _delete(live_jobs, command)
             case Amend():
-                return _amend(board, command)
+                return _amend(live_jobs, command)
             case StopTrial():
-                return stop_trial(board, command)
-            case Conclude():
-                return conclude(board, command)
-            case Finish():
-                return finish(board, command)
+                return stop_trial(live_jobs, command)
+            case FinishTrial():
+                return conclude(live_jobs, command)
+            case FinishSearch():
+                return finish(live_jobs, command)
     except TurnoutError as error:
         return error
 
 
-def create(board: Board, command: Create) -> Job:
+def create(live_jobs: LiveJobs, command: Create) -> Job:
     new = command.new
     handle = (new.project, new.scope, new.handle)
-    if new.handle and (command.taken or handle in board.handles):
-        raise AlreadyExists(f"a job named {new.name} exists already: delete it first, or take another name")
-    engine = board.engine_of(new.cluster)
+    if new.handle and (command.taken or handle in live_jobs.handles):
+        raise AlreadyExists(f"a job named {new.name} already exists: delete it first, or choose another name")
+    engine = live_jobs.engine_of(new.cluster)
     job = Job(
         id=command.job_id,
         project=new.project,
@@ -49,81 +50,89 @@ def create(board: Board, command: Create) -> Job:
         cluster=new.cluster,
         state=State.QUEUED,
         priority=new.spec.policy.priority,
-        created=board.now,
-        updated=board.now,
+        created=live_jobs.now,
+        updated=live_jobs.now,
     )
-    live = Live(job, new.spec, engine)
-    pool, wanted = board.pools[engine], live.share.gpus
-    if pool.nodes and wanted > pool.total.gpus:
-        there = pool.total.gpus or "none"
-        raise Unavailable(f"{counted(wanted, 'GPU')} asked for, but cluster {new.cluster} has {there}")
+    live = LiveJob(job, new.spec, engine)
+    _check_gpus(live_jobs.pools[engine], live)
     if command.trial:
-        begin_trial(board, job, command.trial)
-    board.admit(live)
-    if not live.searches:
-        board.enqueue(live)
-    board.turn.batch.created.append((job, new))
-    board.event(job, EventKind.CREATED, f"created on {new.cluster}")
+        begin_trial(live_jobs, job, command.trial)
+    live_jobs.admit(live)
+    if not live.is_search:
+        live_jobs.enqueue(live)
+    live_jobs.turn.batch.created.append((job, new))
+    live_jobs.event(job, EventKind.CREATED, "created")
     for note in new.notes:
-        board.event(job, EventKind.NOTE, note)
+        live_jobs.event(job, EventKind.NOTE, note)
     return job
 
 
-def _stop(board: Board, command: Stop) -> Job:
-    live = board.jobs.get(command.job_id)
+def _check_gpus(pool: NodePool, live: LiveJob) -> None:
+    need, _, never = pool.fit(live.parts)
+    if not pool.nodes or not never:
+        return
+    if need.gpus > pool.total.gpus:
+        there = f"are only {pool.total.gpus}" if pool.total.gpus else "are none"
+        raise Unavailable(f"{counted(need.gpus, 'GPU')} requested, but there {there}")
+    there = ", ".join(str(node.gpus) for node in pool.nodes)
+    raise Unavailable(f"{counted(need.gpus, 'GPU')} requested, but the machines have {there}")
+
+
+def _stop(live_jobs: LiveJobs, command: Stop) -> Job:
+    live = live_jobs.jobs.get(command.job_id)
     if live is None:
         raise WrongState("the job has ended already")
-    begin_stop(board, live, Verdict(State.STOPPED, Reason.STOPPED, f"stopped by {command.by}"))
+    begin_stop(live_jobs, live, Verdict(State.STOPPED, Reason.STOPPED, f"stopped by {command.by}"))
     return live.job
 
 
-def _delete(board: Board, command: Delete) -> Job:
-    job = _not_deleted(board, command)
+def _delete(live_jobs: LiveJobs, command: Delete) -> Job:
+    job = _not_deleted(live_jobs, command)
     for trial in command.trials:
-        known = board.known(trial.id, trial)
+        known = live_jobs.known(trial.id, trial)
         if known and not known.deleted:
-            _delete_one(board, known, command.by)
-    return _delete_one(board, job, command.by)
+            _delete_one(live_jobs, known, command.by)
+    return _delete_one(live_jobs, job, command.by)
 
 
-def _delete_one(board: Board, job: Job, by: str) -> Job:
-    live = board.jobs.get(job.id)
-    job.deleted = board.now
-    board.change(job)
-    board.handles.pop((job.project, job.scope, job.handle), None)
-    board.event(job, EventKind.DELETED, f"deleted by {by}")
+def _delete_one(live_jobs: LiveJobs, job: Job, by: str) -> Job:
+    live = live_jobs.jobs.get(job.id)
+    job.deleted = max(live_jobs.now, job.updated)
+    live_jobs.change(job)
+    live_jobs.handles.pop((job.project, job.scope, job.handle), None)
+    live_jobs.event(job, EventKind.DELETED, f"deleted by {by}")
     if live:
-        begin_stop(board, live, Verdict(State.STOPPED, Reason.STOPPED, f"deleted by {by}"))
+        begin_stop(live_jobs, live, Verdict(State.STOPPED, Reason.STOPPED, f"deleted by {by}"))
     else:
-        remove(board, job)
+        remove(live_jobs, job)
     return job
 
 
-def _amend(board: Board, command: Amend) -> Job:
-    job = _not_deleted(board, command)
-    live = board.jobs.get(job.id)
+def _amend(live_jobs: LiveJobs, command: Amend) -> Job:
+    job = _not_deleted(live_jobs, command)
+    live = live_jobs.jobs.get(job.id)
     if command.priority is not None and command.priority != job.priority:
         if live is None:
-            raise WrongState("the job has ended already: its priority cannot be changed")
+            raise WrongState("the job has already ended: its priority cannot be changed")
         was, job.priority = job.priority, command.priority
-        if job.state is State.QUEUED and not live.searches:
-            board.enqueue(live)
+        if job.state is State.QUEUED and not live.is_search:
+            live_jobs.enqueue(live)
         for trial in live.trials.values():
-            if trial.child in board.jobs:
-                _amend(board, Amend(trial.child, command.by, None, priority=command.priority))
-        board.event(job, EventKind.CHANGED, f"priority {was} → {job.priority}, set by {command.by}")
+            if trial.child in live_jobs.jobs:
+                _amend(live_jobs, Amend(trial.child, command.by, None, priority=command.priority))
+        live_jobs.event(job, EventKind.CHANGED, f"priority {was} → {job.priority}, set by {command.by}")
     if command.note:
-        board.event(job, EventKind.NOTE, command.note)
+        live_jobs.event(job, EventKind.NOTE, command.note)
     if command.document is not None:
-        board.turn.batch.documents.append((job.id, command.document))
+        live_jobs.turn.batch.documents.append((job.id, command.document))
     if command.labels is not None:
-        board.turn.batch.labels.append((job.id, command.labels))
-    board.change(job)
+        live_jobs.turn.batch.labels.append((job.id, command.labels))
+    live_jobs.change(job)
     return job
 
 
-def _not_deleted(board: Board, command: Delete | Amend) -> Job:
-    job = board.known(command.job_id, command.stored)
+def _not_deleted(live_jobs: LiveJobs, command: Delete | Amend) -> Job:
+    job = live_jobs.known(command.job_id, command.stored)
     if job is None or job.deleted:
         raise NotFound("no such job")
     return job

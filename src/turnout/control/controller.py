@@ -1,123 +1,151 @@
-"""The doing half of control: one turn at a time, commit, then act.
+"""The half of control that does I/O: it runs one turn of the state machine at a time, commits it, then acts on it.
 
-Inputs gather while a commit is under way, so that under load many requests share one trip to the disk. Nothing wakes
-it but an input or the one timer that the machine asked for.
+Inputs that arrive during a commit form the next turn, so that under load many requests share one write to the disk
+(group commit). Only an input, or the one timer that the state machine requested, wakes the loop.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from turnout.chaos import point
 from turnout.control.explain import Explanation, explain
-from turnout.control.hub import Hub
-from turnout.control.live import SECOND
-from turnout.control.machine import Machine
+from turnout.control.live_job import SECOND
+from turnout.control.notifier import ChangeNotifier
+from turnout.control.outbox import Outbox
+from turnout.control.state_machine import StateMachine
 from turnout.control.turn import (
     Amend,
+    BrokenJob,
     Command,
-    Conclude,
     Create,
     Delete,
-    Finish,
-    Forget,
+    EngineReport,
+    FinishSearch,
+    FinishTrial,
     Input,
     Instruction,
-    Remove,
-    Save,
-    StartAgain,
+    RestartReplica,
     StartGang,
     Stop,
-    StopGang,
     StopTrial,
     Tick,
-    Told,
     Turn,
 )
-from turnout.engines import Engine, Refused, Unreachable
-from turnout.errors import TimedOut, TurnoutError
+from turnout.engines import NO_ENGINE, EngineRegistry
+from turnout.errors import NotStored, TimedOut, TurnoutError
 from turnout.job import (
-    Attempt,
     Cause,
     Ended,
     IdMaker,
     Job,
     NewJob,
-    Replica,
-    ReplicaLog,
-    ReplicaName,
     Sampled,
-    Size,
     Started,
-    Terminal,
+    Synced,
     Trial,
 )
 from turnout.job.resources import Share
-from turnout.store import Store, StoreError
+from turnout.store import LiveRecord, Store, StoreError
 
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
-_APART = 0.002
+_ENDS_APART = 0.002
 _STARTS_APART = 0.005
 _SAMPLES_APART = 1.0
 
-Asked = tuple[Input, asyncio.Future[Job] | None]
-"""An input, and for a command who waits for its answer."""
+Waiting = tuple[Input, asyncio.Future[Job] | None]
+"""An input, and for a command the future that its caller awaits."""
 
 
-class Control:
+def steady_ns() -> int:
+    """Nanoseconds since boot, including suspend. Setting the wall clock does not move it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class Controller:
     """The only writer of job state."""
 
     def __init__(
         self,
         store: Store,
-        engines: Mapping[str, Engine],
-        clusters: dict[str, str],
+        engines: EngineRegistry,
         clock: Callable[[], int] = time.time_ns,
+        steady: Callable[[], int] = steady_ns,
     ) -> None:
-        self.hub = Hub()
+        self.changes = ChangeNotifier()
         self.ends: dict[str, int] = {}
-        self.conduct: Callable[[int], None] = lambda job_id: None
-        """Told of each new search, once it is on disk."""
+        self.on_new_search: Callable[[int], None] = lambda job_id: None
+        """Called with the id of each new search once it is on disk."""
         self._store = store
         self._engines = engines
-        self._clusters = clusters
         self._clock = clock
-        self._machine = Machine(engines, clusters)
+        self._steady = steady
+        self._machine = StateMachine(engines.traits, engines.name)
         self._ids = IdMaker()
-        self._inputs: list[Asked] = []
+        self._inputs: list[Waiting] = []
+        self._under_way: list[Waiting] = []
+        """The inputs of the current turn."""
+        self._stale = False
+        """The state machine may differ from the store and must be rebuilt."""
         self._wake = asyncio.Event()
         self._last_turn = 0.0
         self._alarm: asyncio.TimerHandle | None = None
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
+        self._outboxes = {
+            name: Outbox(name, engine, self._refuse) for name, engine in engines.engines.items()
+        }
+        self._failing: set[str] = set()
+        """The names of the tasks that have failed and will be started again."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._sending: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Take up what the store holds, and listen to the engines."""
+        """Loads the live jobs from the store and starts to read the engines' reports."""
         self._ids = IdMaker(await self._store.last_id())
-        self._machine.load(await self._store.live())
+        stored = await self._store.live()
+        self._machine.load(stored, self._clock(), self._steady())
+        self._remind_engines(stored)
+        for job_id, why in self._machine.broken.items():
+            self._put(BrokenJob(job_id, why))
         self._tasks = [
-            asyncio.create_task(self._listen(name), name=f"reports of {name}") for name in self._engines
+            self._start_task(f"reports of {name}", partial(self._listen, name))
+            for name in self._engines.engines
         ]
-        self._tasks.append(asyncio.create_task(self._run(), name="control"))
+        self._tasks.append(self._start_task("control", self._run))
+        self._sending = [
+            self._start_task(f"outbox of {name}", outbox.run) for name, outbox in self._outboxes.items()
+        ]
+
+    def _remind_engines(self, stored: list[LiveRecord]) -> None:
+        for name, engine in self._engines.engines.items():
+            engine.remember(
+                {
+                    one.job.current: one.submission.engine_id
+                    for one in stored
+                    if one.submission and self._machine.engine_for(one.job.id) == name
+                }
+            )
 
     async def close(self) -> None:
-        """Jobs go on running; commands that were not answered yet are refused."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        _fail(self._inputs, TimedOut("the service is being stopped; ask again"))
-        self.hub.close()
+        """Running jobs go on. Commands without an answer fail with NotStored."""
+        await _cancelled(self._tasks)
+        await asyncio.gather(*(outbox.drained() for outbox in self._outboxes.values()))
+        await _cancelled(self._sending)
+        _fail(self._inputs, NotStored("the service is stopping; try again"))
+        self.changes.close()
 
-    # Commands. Each returns once it is on disk.
+    # Commands. Each returns once the change is on disk.
 
     async def create(self, new: NewJob, trial: Trial | None = None) -> Job:
+        self._store.check_there()
         return await self._ask(Create(self._ids.next(self._clock()), new, taken=False, trial=trial))
 
     async def stop(self, job_id: int, by: str) -> Job:
@@ -136,73 +164,67 @@ class Control:
         labels: dict[str, str] | None = None,
         note: str = "",
     ) -> Job:
-        """What is None stays. Raises WrongState for another priority of a job that has ended."""
+        """Changes the fields that are not None. Raises WrongState for a new priority of a job that has ended."""
         return await self._ask(Amend(job_id, by, None, document, priority, labels, note))
 
-    async def search(self, command: StopTrial | Conclude | Finish) -> Job:
-        """About a search, or a trial of it: the search."""
+    async def search(self, command: StopTrial | FinishTrial | FinishSearch) -> Job:
+        """Runs a command about a search or one of its trials, and returns the search."""
         return await self._ask(command)
 
-    # What the machine knows; reads only.
+    # Reads of the state machine.
 
-    def searching(self) -> list[int]:
-        """The searches that are live."""
+    def live_searches(self) -> list[int]:
+        """The ids of live searches."""
         return list(self._machine.searches)
 
     def explain(self, job_id: int) -> Explanation | None:
-        """None for a job that is not live."""
+        """Why the job is in its state; None if it is not live."""
         live = self._machine.jobs.get(job_id)
         return live and explain(self._machine, live)
 
     def counts(self) -> dict[str, int]:
-        """How many live jobs there are in each state."""
+        """The number of live jobs in each state."""
         found: dict[str, int] = {}
         for live in self._machine.jobs.values():
             found[live.job.state] = found.get(live.job.state, 0) + 1
         return found
 
     def total(self, cluster: str) -> Share:
-        """All that its engine's nodes have; nothing until it has told."""
+        """The capacity of the cluster's nodes; zero until its engine has reported them."""
         return self._machine.pools[self._machine.engine_of(cluster)].total
 
     def mounted(self) -> set[str]:
-        """The sources of the mounts of all jobs that have their place. May be asked from any thread."""
+        """The mount sources of all placed jobs. Safe to call from any thread."""
         return {mount.source for live in list(self._machine.placed.values()) for mount in live.spec.mounts}
 
     def running(self) -> bool:
-        """Whether commands and reports are being taken."""
-        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+        """Whether commands, reports and instructions are being processed."""
+        alive = not any(task.done() for task in (*self._tasks, *self._sending))
+        return bool(self._tasks) and alive and not self._failing
 
-    def ready(self) -> bool:
-        return self._machine.ready >= set(self._engines)
-
-    # What the engines know.
-
-    def runtime(self, cluster: str, name: str) -> str:
-        """See Engine.runtime."""
-        return self._engine(cluster).runtime(name)
-
-    def log(self, job: Job, attempt: int, replica: ReplicaName) -> ReplicaLog:
-        return self._engine(job.cluster).log(Attempt(job.id, attempt), replica)
-
-    def written(self, job: Job, replica: ReplicaName, path: str, most: int) -> bytes:
-        """See Engine.written."""
-        return self._engine(job.cluster).written(job.current, replica, path, most)
-
-    def follow(self, job: Job) -> AsyncIterator[None]:
-        """Yields whenever a log of the job's current attempt may have grown."""
-        return self._engine(job.cluster).follow(job.current)
-
-    async def shell(self, job: Job, replica: ReplicaName, size: Size) -> Terminal:
-        return await self._engine(job.cluster).shell(job.current, replica, size)
-
-    async def dashboard(self, job: Job, replica: Replica) -> tuple[str, int] | None:
-        return await self._engine(job.cluster).dashboard(job.current, replica)
-
-    def _engine(self, cluster: str) -> Engine:
-        return self._engines[self._machine.engine_of(cluster)]
+    def engine_trouble(self, cluster: str) -> str:
+        """Why the cluster's engine starts no jobs at the moment; empty if it does."""
+        name = self._engines.name(cluster)
+        if name not in self._machine.ready:
+            return "its engine has not reported yet what it runs"
+        return self._outboxes[name].unreachable
 
     # The loop
+
+    def _start_task(self, name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        return asyncio.create_task(self._run_again_after_failure(name, run), name=name)
+
+    async def _run_again_after_failure(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Every job depends on this task, so it is started again after a pause if it ends."""
+        while True:
+            try:
+                await run()
+                log.error("the task %r has ended; it is started again", name)
+            except Exception:  # the task must go on whatever happened
+                log.exception("the task %r has failed; it is started again", name)
+            self._failing.add(name)
+            await asyncio.sleep(_RETRY_SECONDS)
+            self._failing.discard(name)
 
     async def _ask(self, command: Command) -> Job:
         loop = asyncio.get_running_loop()
@@ -220,15 +242,15 @@ class Control:
 
     async def _listen(self, name: str) -> None:
         loop = asyncio.get_running_loop()
-        async for report in self._engines[name].reports():
-            self._inputs.append((Told(name, report), None))
+        async for report in self._engines.engines[name].reports():
+            self._inputs.append((EngineReport(name, report), None))
             match report:
-                # They may share a commit with what follows: nobody waits for a start to be on disk, the engine
-                # remembers it too; and where there are many ends there will be more.
+                # These reports wait a moment to share a commit with later ones: the engine repeats a lost start, and
+                # many replicas often end at the same time.
                 case Started():
                     self._wake_at(loop.time() + _STARTS_APART)
                 case Ended():
-                    self._wake_at(self._last_turn + _APART)
+                    self._wake_at(self._last_turn + _ENDS_APART)
                 case Sampled():
                     self._wake_at(loop.time() + _SAMPLES_APART)
                 case _:
@@ -239,65 +261,86 @@ class Control:
         if when <= loop.time():
             self._wake.set()
         elif when < self._due:
-            self._call_off()
+            self._cancel_alarm()
             self._due, self._alarm = when, loop.call_at(when, self._wake.set)
 
-    def _call_off(self) -> None:
+    def _cancel_alarm(self) -> None:
         if self._alarm:
             self._alarm.cancel()
         self._due, self._alarm = math.inf, None
 
     async def _run(self) -> None:
+        """Call it again if it raises: it first puts back the inputs of the turn that failed."""
+        if self._under_way:
+            self._put_back(
+                self._under_way, TurnoutError("the service had an internal error; send the request again")
+            )
+        if self._stale:
+            await self._rebuild()
+            self._wake.set()
         while True:
             await self._wake.wait()
             self._wake.clear()
-            asked, self._inputs = self._inputs, []
-            self._call_off()
+            batch, self._inputs = self._inputs, []
+            self._under_way = batch
+            self._cancel_alarm()
             self._last_turn = asyncio.get_running_loop().time()
             try:
-                await self._turn(asked)
+                await self._turn(batch)
             except StoreError as error:
-                log.error("the store did not take a turn: %s", error.message)
-                await self._start_over(asked, TimedOut(f"the store could not write: {error.message}"))
-            except Exception:  # a fault of ours must not end the loop that all jobs hang on
-                log.exception("a turn went wrong; its inputs are taken one by one")
-                await self._one_by_one(asked)
+                log.error("the store rejected a turn: %s", error.message)
+                await self._start_over(batch, _not_written(error))
+            except Exception:  # a bug must not end the loop that every job depends on
+                log.exception("a turn failed; its inputs are retried one by one")
+                await self._one_by_one(batch)
+            self._under_way = []
 
-    async def _turn(self, asked: list[Asked]) -> None:
-        inputs = await self._look_up([one for one, _ in asked])
-        turn = self._machine.step(inputs, self._clock())
+    async def _turn(self, batch: list[Waiting]) -> None:
+        inputs = await self._look_up([one for one, _ in batch])
+        turn = self._machine.step(inputs, self._clock(), self._steady())
         if turn.batch:
             point("control.decided")
             await self._store.commit(turn.batch)
             point("control.committed")
-        for instruction in turn.instructions:
-            await self._carry_out(instruction)
-        if turn.batch:
-            point("control.acted")
-        self._answer(turn, [future for _, future in asked if future])
+        self._hand_over(turn, inputs)
+        self._answer(turn, [future for _, future in batch if future])
         for job in turn.ended:
             self.ends[str(job.reason)] = self.ends.get(str(job.reason), 0) + 1
-        self.hub.publish(turn.changed)
+        self.changes.publish(turn.changed)
         for job, new in turn.batch.created:
             if new.spec.search:
-                self.conduct(job.id)
+                self.on_new_search(job.id)
         self._set_timer(turn.wake_at)
 
-    async def _one_by_one(self, asked: list[Asked]) -> None:
-        """Find the input that cannot be digested, and leave that one out."""
-        for one in asked:
+    async def _one_by_one(self, batch: list[Waiting]) -> None:
+        """Retries each input alone and drops the one that fails again."""
+        for one in batch:
             await self._rebuild()
             try:
                 await self._turn([one])
             except StoreError as error:
-                await self._start_over([one], TimedOut(f"the store could not write: {error.message}"))
+                await self._start_over([one], _not_written(error))
             except Exception:  # see above
-                log.exception("left out: %r", one[0])
-                _fail([one], TurnoutError("something went wrong inside the service; its log has the details"))
+                log.exception("this input is dropped: %r", one[0])
+                _fail([one], TurnoutError("the service had an internal error; its log has the details"))
                 await self._rebuild()
+                await self._give_up(one[0])
+
+    async def _give_up(self, input_: Input) -> None:
+        """Ends the job of a report that cannot be processed: its state is no longer known."""
+        attempt = getattr(input_.report, "attempt", None) if isinstance(input_, EngineReport) else None
+        if attempt is None or self._machine.live(attempt) is None:
+            return
+        try:
+            await self._turn(
+                [(BrokenJob(attempt.job, "a report of its engine could not be processed"), None)]
+            )
+        except Exception:  # as above
+            log.exception("job %d cannot be ended", attempt.job)
+            await self._rebuild()
 
     async def _look_up(self, inputs: list[Input]) -> list[Input]:
-        """Add what the machine has to know of the store. Nobody else writes, so it stays true until the commit."""
+        """Adds the stored facts that the state machine needs. Only this loop writes, so they hold until the commit."""
         handles = [
             (one.new.project, one.new.scope, one.new.handle)
             for one in inputs
@@ -319,44 +362,28 @@ class Control:
         found = [await self._store.job(trial.child) for trial in await self._store.trials.of(job_id)]
         return tuple(job for job in found if job)
 
-    async def _carry_out(self, instruction: Instruction) -> None:
-        engine = self._engines[instruction.engine]
-        try:
-            match instruction:
-                case StartGang(_, launch):
-                    await engine.start(launch)
-                case StartAgain(_, launch, replica, restarts):
-                    await engine.restart(launch, replica, restarts)
-                case StopGang(_, attempt, grace, replicas):
-                    await engine.stop(attempt, grace, replicas)
-                case Save(_, attempt):
-                    await engine.save(attempt)
-                case Forget(_, attempt, keep_workspace):
-                    await engine.forget(attempt, keep_workspace)
-                case Remove(_, attempts):
-                    await engine.remove(list(attempts))
-        except Refused as error:
-            self._refuse(instruction, error.message)
-        except Unreachable as error:
-            # Once it is reachable it tells all it holds, and the machine repeats what is missing.
-            log.warning("engine %s: %s", instruction.engine, error.message)
-        except Exception as error:  # one job's trouble must not become everybody's
-            log.exception("engine %s could not carry out %r", instruction.engine, instruction)
-            self._refuse(instruction, f"the engine failed: {error}")
+    def _hand_over(self, turn: Turn, inputs: list[Input]) -> None:
+        """Puts the instructions into their engines' outboxes. Results come back as reports."""
+        for one in inputs:
+            if isinstance(one, EngineReport) and isinstance(one.report, Synced):
+                self._outboxes[one.engine].drop_outdated()
+        for instruction in turn.instructions:
+            if instruction.engine != NO_ENGINE:
+                self._outboxes[instruction.engine].put(instruction)
 
     def _refuse(self, instruction: Instruction, why: str) -> None:
-        """What cannot be started has ended; all else that cannot be done is for the log."""
+        """Ends the replicas that an engine refuses to start. Other refused instructions are only logged."""
         match instruction:
             case StartGang(engine, launch):
                 replicas, restarts = [name for name, _ in launch.replicas()], 0
-            case StartAgain(engine, launch, replica, restarts):
+            case RestartReplica(engine, launch, replica, restarts):
                 replicas = [replica]
             case _:
                 return
         now = self._clock()
         for name in replicas:
             end = Ended(launch.attempt, name, now, Cause.REFUSED, message=why, restarts=restarts)
-            self._put(Told(engine, end))
+            self._put(EngineReport(engine, end))
 
     def _answer(self, turn: Turn, futures: list[asyncio.Future[Job]]) -> None:
         for future, answer in zip(futures, turn.answers, strict=True):
@@ -367,47 +394,62 @@ class Control:
             else:
                 future.set_result(answer)
 
-    async def _start_over(self, asked: list[Asked], error: TurnoutError) -> None:
-        """The commit failed: nothing of the turn has happened. Commands fail; reports are taken again in a second."""
-        _fail(asked, error)
-        self._inputs[:0] = [(one, None) for one, _ in asked if isinstance(one, Told)]
+    async def _start_over(self, batch: list[Waiting], error: TurnoutError) -> None:
+        """After a failed commit nothing has happened: the turn's commands fail, its reports are retried in a second."""
+        self._put_back(batch, error)
         await asyncio.sleep(_RETRY_SECONDS)
         await self._rebuild()
         self._wake.set()
 
+    def _put_back(self, batch: list[Waiting], error: TurnoutError) -> None:
+        _fail(batch, error)
+        self._inputs[:0] = [(one, None) for one, _ in batch if isinstance(one, EngineReport | BrokenJob)]
+        self._under_way, self._stale = [], True
+
     async def _rebuild(self) -> None:
-        """The machine as the store has it: whatever a failed turn changed in it is forgotten."""
-        machine = Machine(self._engines, self._clusters)
+        """Rebuilds the state machine from the store, without the changes of the failed turn."""
+        machine = StateMachine(self._engines.traits, self._engines.name)
         while True:
             try:
-                machine.load(await self._store.live())
+                machine.load(await self._store.live(), self._clock(), self._steady())
                 break
             except StoreError as error:
                 log.error("the store cannot be read: %s", error.message)
                 await asyncio.sleep(_RETRY_SECONDS)
         machine.inherit(self._machine)
-        self._machine = machine
+        self._machine, self._stale = machine, False
 
     def _set_timer(self, wake_at: int | None) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
         if wake_at is not None:
-            delay = max(0, wake_at - self._clock()) / SECOND
+            delay = max(0, wake_at - self._steady()) / SECOND
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._put(Tick())
 
 
+async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def _too_late(future: asyncio.Future[Job]) -> None:
     if not future.done():
         future.set_exception(
-            TimedOut(f"the store did not answer within {_ANSWER_SECONDS} s; it may still do it")
+            TimedOut(f"the store did not answer within {_ANSWER_SECONDS} s; the change may still happen")
         )
 
 
-def _fail(asked: list[Asked], error: TurnoutError) -> None:
-    for _, future in asked:
+def _not_written(error: StoreError) -> TurnoutError:
+    kind = TimedOut if isinstance(error, TimedOut) else NotStored
+    return kind(f"the store could not write: {error.message}")
+
+
+def _fail(batch: list[Waiting], error: TurnoutError) -> None:
+    for _, future in batch:
         if future and not future.done():
             future.set_exception(error)

@@ -1,46 +1,70 @@
-"""Why a job waits: what is missing, its place in the queue, and what would let it start."""
+"""Explains why a job waits: what is missing, its position in the queue, and what would let it start."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from turnout.control.live import SECOND, Live
-from turnout.control.machine import Machine
-from turnout.control.placing import name_for
+from turnout.control.live_job import SECOND, LiveJob
+from turnout.control.node_pool import NOTHING, NodePool
 from turnout.control.preempt import fits_soon, victims
 from turnout.control.queue import rank
+from turnout.control.scheduling import name_for
+from turnout.control.state_machine import StateMachine
+from turnout.engines import NO_ENGINE
 from turnout.job import State
-from turnout.job.resources import GIB, Share
+from turnout.job.resources import CORE, GIB, Share
+
+_NAMED = 3
+"""How many of the jobs ahead in the queue are named."""
 
 
 class Explanation(NamedTuple):
     why: list[str]
-    place: int | None = None
-    """In the queue, from 1 on."""
+    position: int | None = None
+    """In the queue, counted from 1."""
     waiting: int = 0
     missing: Mapping[str, float] = MappingProxyType({})
-    """How much more of `cpu`, `memory` (bytes) and `gpus` would have to be free."""
+    """How much more `cpu`, `memory` (bytes) and `gpus` must become free."""
     gives_up_at: int | None = None
-    """When it fails if it still waits then."""
+    """When it fails if it still waits."""
 
 
-def explain(machine: Machine, live: Live) -> Explanation:
-    if live.searches and live.job.state is not State.STOPPING:
+def explain(machine: StateMachine, live: LiveJob) -> Explanation:
+    if live.engine == NO_ENGINE:
+        return Explanation([_no_engine(live)])
+    if live.is_search and live.job.state is not State.STOPPING:
         return _explain_search(machine, live)
     match live.job.state:
         case State.QUEUED:
             return _explain_waiting(machine, live)
+        case State.PREPARING if live.engine and machine.engines[live.engine].pending is not None:
+            return _explain_pending(live)
         case State.PREPARING:
-            return Explanation(["It has its place; its processes are being started."])
+            return Explanation(["It is placed; its processes are starting."])
         case State.STOPPING:
-            return Explanation([f"It is being ended: {live.job.message}."])
+            return Explanation([f"It is stopping: {live.job.message}."])
         case _:
             return Explanation(["It is running."])
 
 
-def _explain_search(machine: Machine, live: Live) -> Explanation:
-    """It waits for what its trials wait for."""
+def _no_engine(live: LiveJob) -> str:
+    table = f"[clusters.{live.job.cluster}]"
+    if live.job.state is State.QUEUED:
+        return f"Its cluster is not in the settings ({table}): it waits until the cluster is back, or is stopped."
+    return (
+        f"It was handed to a cluster that is not in the settings any more ({table}), or is now of another kind: "
+        "what becomes of it there is not known until the cluster is back."
+    )
+
+
+def _explain_pending(live: LiveJob) -> Explanation:
+    why = live.pending_why or f"It was handed to {live.job.cluster} and has not started there yet."
+    return Explanation([why])
+
+
+def _explain_search(machine: StateMachine, live: LiveJob) -> Explanation:
+    """A search waits for whatever its trials wait for."""
     trials = [machine.jobs[trial.child] for trial in live.trials.values() if trial.child in machine.jobs]
     running = sum(trial.job.state is State.RUNNING for trial in trials)
     waiting = next((trial for trial in trials if trial.job.state is State.QUEUED), None)
@@ -49,60 +73,87 @@ def _explain_search(machine: Machine, live: Live) -> Explanation:
             "Its first trial has not started yet." if trials else "Its first trial has not been chosen yet."
         ]
     else:
-        why = [f"It is running: {running} of its trials at the moment.", *_so_far(live)]
+        why = [f"It is running {running} of its trials now.", *_so_far(live)]
     if waiting is None:
         return Explanation(why)
-    told = explain(machine, waiting)
-    return told._replace(why=[*why, f"Its trial {waiting.job.name} waits.", *told.why])
+    explanation = explain(machine, waiting)
+    return explanation._replace(why=[*why, f"Its trial {waiting.job.name} waits.", *explanation.why])
 
 
-def _so_far(live: Live) -> list[str]:
+def _so_far(live: LiveJob) -> list[str]:
     return [f"So far, the {live.job.message}."] if live.job.message else []
 
 
-def _explain_waiting(machine: Machine, live: Live) -> Explanation:
-    order = list(machine.queues[live.engine])
-    place = next(n for n, waiting in enumerate(order, 1) if waiting.job_id == live.job.id)
+def _explain_waiting(machine: StateMachine, live: LiveJob) -> Explanation:
+    queue = machine.queues[live.engine]
+    most = machine.engines[live.engine].pending
+    count, first = queue.ahead_of(live.job.id, _NAMED)
+    position = count + 1
     again = [f"Attempt {past.attempt} ended: {past.message}." for past in live.past[-1:]]
     if live.engine not in machine.ready:
-        why = f"The engine {live.engine} has not told yet what it runs; nothing is placed on it before that."
-        return Explanation([*again, why], place, len(order))
+        why = (
+            f"The engine {live.engine} has not reported yet what it runs; no job is placed on it before that."
+        )
+        return Explanation([*again, why], position, len(queue))
+    ahead = _ahead(live, [machine.jobs[waiting.job_id] for waiting in first], count, len(queue))
+    if most is not None:
+        there = len(machine.pending_on(live.engine))
+        full = f"{there} jobs wait in the queue of {live.job.cluster}, and at most {most} may"
+        return Explanation([*again, f"{full}: it follows when they start.", *ahead], position, len(queue))
     pool = machine.pools[live.engine]
-    need = pool.need(live.share)
-    short = {k: v for k, v in (need - pool.room)._asdict().items() if v > 0}
-    why = [*again, _needs(need, pool.room, pool.total)]
-    if need.gpus > pool.total.gpus:
-        why.append(f"It can never start: it needs {need.gpus} GPUs, and there are {pool.total.gpus}.")
+    need, alone, never = pool.fit(live.parts)
+    short = _short(need, pool.free)
+    why = [*again, _needs(need, pool.free, pool.total)]
+    if alone and not never:
+        why.append("It asks for more than there is, so it starts when nothing else runs, and runs alone.")
+    if never:
+        why.append(_never(need, pool))
     elif short:
-        why += _holders(machine, live, short) + _who_goes(machine, live, first=place == 1)
-    if place > 1:
-        why += _ahead(live, [machine.jobs[waiting.job_id] for waiting in order[: place - 1]], len(order))
+        why += _holders(machine, live, short) + _preempted_jobs(machine, live, first=position == 1)
+    if position > 1:
+        why += ahead
         if not short:
-            head = name_for(live.job, machine.jobs[order[0].job_id].job)
+            head = name_for(live.job, machine.jobs[first[0].job_id].job)
             why.append(f"There is room for it now, but starting it could delay {head}, which is next.")
+    gives_up_at = None
     if live.gives_up_at is not None:
-        why.append(f"It gives up at {_time(live.gives_up_at)} if it still waits then.")
-    return Explanation(why, place, len(order), short, live.gives_up_at)
+        gives_up_at = machine.now + live.gives_up_at - machine.steady
+        why.append(f"It gives up at {_time(gives_up_at)} if it still waits then.")
+    return Explanation(why, position, len(queue), short, gives_up_at)
 
 
-def _ahead(live: Live, ahead: list[Live], waiting: int) -> list[str]:
-    names = ", ".join(name_for(live.job, other.job) for other in ahead[:3]) + (
-        ", …" if len(ahead) > 3 else ""
-    )
-    return [f"{len(ahead)} of {waiting} waiting jobs are ahead of it: {names}."]
+def _short(need: Share, free: Share) -> dict[str, float]:
+    """The missing amounts, in cores and bytes."""
+    lacks = need - free
+    amounts = {"cpu": lacks.millicores / CORE, "memory": lacks.memory, "gpus": lacks.gpus}
+    return {what: amount for what, amount in amounts.items() if amount > 0}
 
 
-def _who_goes(machine: Machine, live: Live, first: bool) -> list[str]:
-    """Whose place it gets, or would get if it were next."""
+def _never(need: Share, pool: NodePool) -> str:
+    if not pool.nodes:
+        return "It cannot start: there are no nodes."
+    there = " and ".join(str(node.gpus) for node in pool.nodes)
+    return f"It can never start: it needs {need.gpus} GPUs, and there are {there}."
+
+
+def _ahead(live: LiveJob, first: list[LiveJob], count: int, waiting: int) -> list[str]:
+    if not count:
+        return []
+    names = _names(live, first) + (", …" if count > len(first) else "")
+    return [f"{count} of {waiting} waiting jobs are ahead of it: {names}."]
+
+
+def _preempted_jobs(machine: StateMachine, live: LiveJob, first: bool) -> list[str]:
+    """The jobs that are preempted for it, or would be if it were next."""
     pool, placed = machine.pools[live.engine], machine.placed_on(live.engine)
     if fits_soon(live, pool, placed):
-        going = [other for other in placed if other.verdict and other.placement]
-        return [f"There will be room when these have ended: {_names(live, going)}."] if first else []
-    going = victims(live, pool, placed)
-    return [f"When it is next, it takes the place of {_names(live, going)}."] if going else []
+        ending = [other for other in placed if other.verdict and other.placement]
+        return [f"There will be room when these have ended: {_names(live, ending)}."] if first else []
+    preempted = victims(live, pool, placed)
+    return [f"When it is next, it preempts {_names(live, preempted)}."] if preempted else []
 
 
-def _names(live: Live, others: Sequence[Live]) -> str:
+def _names(live: LiveJob, others: Sequence[LiveJob]) -> str:
     return ", ".join(name_for(live.job, other.job) for other in others)
 
 
@@ -110,23 +161,24 @@ def _time(at: int) -> str:
     return f"{datetime.fromtimestamp(at // SECOND, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _needs(need: Share, room: Share, total: Share) -> str:
+def _needs(need: Share, free: Share, total: Share) -> str:
     parts = [
-        f"{_number(need.cpu)} of {_number(total.cpu)} CPUs ({_number(max(0, room.cpu))} free)",
-        f"{_gib(need.memory)} of {_gib(total.memory)} memory ({_gib(max(0, room.memory))} free)",
+        f"{_cores(need)} of {_cores(total)} CPUs ({_cores(free)} free)",
+        f"{_gib(need.memory)} of {_gib(total.memory)} memory ({_gib(max(0, free.memory))} free)",
     ]
     if need.gpus:
-        parts.append(f"{need.gpus} of {total.gpus} GPUs ({room.gpus} free)")
+        parts.append(f"{need.gpus} of {total.gpus} GPUs ({free.gpus} free)")
     return f"It needs {', '.join(parts)}."
 
 
-def _holders(machine: Machine, live: Live, short: dict[str, float]) -> list[str]:
-    """The running jobs that hold what is missing, the longest-running first."""
-    running = [other for other in machine.jobs.values() if other.engine == live.engine and other.placement]
+def _holders(machine: StateMachine, live: LiveJob, short: dict[str, float]) -> list[str]:
+    """The running jobs that hold the missing resources, the longest-running first."""
+    running = [other for other in machine.placed_on(live.engine) if other.placement]
     holding: list[str] = []
     for other in sorted(running, key=lambda other: rank(other.job)):
         share = other.held
-        held = [_amount(what, getattr(share, what)) for what in short if getattr(share, what)]
+        holds = _short(share, NOTHING)
+        held = [_amount(what, holds[what]) for what in short if what in holds]
         if held:
             holding.append(f"{name_for(live.job, other.job)} holds {' and '.join(held)}")
     missing = " and ".join(_amount(what, amount) for what, amount in short.items())
@@ -144,6 +196,10 @@ def _amount(what: str, amount: float) -> str:
             return f"{_number(amount)} GPU" + ("s" if amount != 1 else "")
         case _:
             return f"{_number(amount)} CPU" + ("s" if amount != 1 else "")
+
+
+def _cores(share: Share) -> str:
+    return _number(max(0, share.millicores) / CORE)
 
 
 def _gib(amount: float) -> str:

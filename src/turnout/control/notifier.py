@@ -1,11 +1,11 @@
-"""Tells whoever waits for a job that it has changed. Published after the commit, never before."""
+"""Wakes the callers that wait for a change of a job. Changes are published after their commit."""
 
 import asyncio
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 
-class Hub:
+class ChangeNotifier:
     def __init__(self) -> None:
         self._waiting: dict[int, set[asyncio.Event]] = {}
         self.closed = False
@@ -33,7 +33,7 @@ class Hub:
                 event.set()
 
     def close(self) -> None:
-        """Let everyone go who waits, because the service ends."""
+        """Wakes every waiting caller, because the service stops."""
         self.closed = True
         for job_id in self._waiting:
             self.publish([job_id])

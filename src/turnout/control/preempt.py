@@ -1,62 +1,62 @@
-"""Who has to go so that a job of higher priority gets its place."""
+"""Chooses the jobs to preempt for a job of higher priority."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from math import comb
+from math import comb, inf
 
-from turnout.control.live import Live
-from turnout.control.pool import Pool
+from turnout.control.live_job import LiveJob
+from turnout.control.node_pool import NodePool
 
 _MOST_TRIES = 1000
 
 
-def fits_soon(head: Live, pool: Pool, placed: Iterable[Live]) -> bool:
-    """Whether the head has a place once those have gone that are being ended anyway."""
+def fits_soon(head: LiveJob, pool: NodePool, placed: Iterable[LiveJob]) -> bool:
+    """Whether the head fits once the gangs that are already ending have ended."""
     ending = [live for live in placed if live.verdict is not None and live.placement]
     return bool(ending) and _fits(head, _without(pool, ending))
 
 
-def victims(head: Live, pool: Pool, placed: Iterable[Live]) -> Sequence[Live]:
-    """As few as can be, then those of the lowest priority, then those that have run the shortest.
+def victims(head: LiveJob, pool: NodePool, placed: Iterable[LiveJob]) -> Sequence[LiveJob]:
+    """As few jobs as possible, then those of the lowest priority, then those that have run the shortest.
 
-    Only who is preemptible and of strictly lower priority. Empty if even all of them would not help, and if enough
-    are being ended already.
+    Only preemptible jobs of strictly lower priority. Empty if even all of them would not be enough, or if enough
+    jobs are already ending.
     """
     placed = list(placed)
-    willing = [live for live in placed if live.may_be_preempted and live.job.priority < head.job.priority]
-    if not willing:
+    candidates = [live for live in placed if live.may_be_preempted and live.job.priority < head.job.priority]
+    if not candidates:
         return ()
     pool = _without(pool, [live for live in placed if live.verdict is not None])
-    if _fits(head, pool) or not _fits(head, _without(pool, willing)):
+    if _fits(head, pool) or not _fits(head, _without(pool, candidates)):
         return ()
-    willing.sort(key=lambda live: (live.job.priority, -(live.lead.started or live.job.updated), -live.job.id))
-    for chosen in _choices(willing):
+    candidates.sort(key=lambda live: (live.job.priority, -(live.running_since or inf), -live.job.id))
+    for chosen in _choices(candidates):
         if _helps(head, pool, chosen):
             return chosen
-    return _enough(head, pool, willing)
+    return _enough(head, pool, candidates)
 
 
-def _choices(willing: list[Live]) -> Iterator[tuple[Live, ...]]:
-    """Small sets before large ones; among equals the set whose last member comes first in the order of `willing`.
+def _choices(candidates: list[LiveJob]) -> Iterator[tuple[LiveJob, ...]]:
+    """Small sets before large ones; among equals the set whose last member comes first in the order of `candidates`.
 
-    Ends where there would be too many to try.
+    Stops when the number of sets grows too large.
     """
-    for count in range(1, len(willing) + 1):
-        if comb(len(willing), count) > _MOST_TRIES:
+    for count in range(1, len(candidates) + 1):
+        if comb(len(candidates), count) > _MOST_TRIES:
             return
-        for last in range(count - 1, len(willing)):
-            for others in combinations(willing[:last], count - 1):
-                yield (*others, willing[last])
+        for last in range(count - 1, len(candidates)):
+            for others in combinations(candidates[:last], count - 1):
+                yield (*others, candidates[last])
 
 
-def _enough(head: Live, pool: Pool, willing: list[Live]) -> list[Live]:
-    """Not surely the fewest, but nobody who could be spared."""
-    left, chosen = pool.without([]), list[Live]()
+def _enough(head: LiveJob, pool: NodePool, candidates: list[LiveJob]) -> list[LiveJob]:
+    """Enough jobs to make the head fit. There may be a smaller set, but each of these is needed."""
+    left, chosen = pool.without([]), list[LiveJob]()
     while not _fits(head, left):
-        live = willing[len(chosen)]
+        live = candidates[len(chosen)]
         left.give(live.placement)
         chosen.append(live)
-    needed: list[Live] = []
+    needed: list[LiveJob] = []
     for live in reversed(chosen):
         left.take(live.placement)
         if not _fits(head, left):
@@ -65,14 +65,14 @@ def _enough(head: Live, pool: Pool, willing: list[Live]) -> list[Live]:
     return needed
 
 
-def _helps(head: Live, pool: Pool, chosen: Sequence[Live]) -> bool:
-    room = sum((live.held for live in chosen), pool.room)
-    return pool.need(head.share).fits(room) and _fits(head, _without(pool, chosen))
+def _helps(head: LiveJob, pool: NodePool, chosen: Sequence[LiveJob]) -> bool:
+    free = sum((live.held for live in chosen), pool.free)
+    return pool.fit(head.parts).need.fits(free) and _fits(head, _without(pool, chosen))
 
 
-def _fits(head: Live, pool: Pool) -> bool:
-    return pool.place(head.next_launch(), head.share) is not None
+def _fits(head: LiveJob, pool: NodePool) -> bool:
+    return pool.place(head.next_launch(), head.parts) is not None
 
 
-def _without(pool: Pool, gone: Iterable[Live]) -> Pool:
+def _without(pool: NodePool, gone: Iterable[LiveJob]) -> NodePool:
     return pool.without([live.placement for live in gone])

@@ -1,7 +1,7 @@
-"""Who is next: who starts over, then by priority, then first come first served; whoever passes never delays the head.
+"""The queue: retried jobs first, then by priority, then first come, first served. Backfill never delays the head.
 
-Jobs of one shape (the same needs and the same limit) are alike to the scheduler, so only the first of each shape is
-ever looked at: a pass costs as much as there are shapes, however many jobs wait.
+The scheduler treats jobs of one shape (the same needs and the same limit) alike, so it only looks at the first of each
+shape: a pass costs as much as there are shapes, however many jobs wait.
 """
 
 import heapq
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from turnout.job import Job, Spec
-from turnout.job.resources import Share
+from turnout.job.resources import Parts, Share
 
-Shape = tuple[Share, float | None, tuple[tuple[int, Share], ...]]
+Shape = tuple[Parts, float | None]
 Rank = tuple[bool, int, int]
 
 
@@ -25,7 +25,7 @@ class Waiting(NamedTuple):
 
 
 class Queue:
-    """Entries that are not valid any more stay in their heap until they get to its front."""
+    """Invalid entries stay in their heap until they reach its front."""
 
     def __init__(self) -> None:
         self._shapes: dict[Shape, list[Waiting]] = {}
@@ -40,12 +40,12 @@ class Queue:
         return job_id in self._entries
 
     def add(
-        self, job: Job, spec: Spec, share: Share, *, front: bool = False, until: int | None = None
+        self, job: Job, spec: Spec, parts: Parts, *, front: bool = False, until: int | None = None
     ) -> None:
-        """`front`: before all priorities. `until`: when it is overdue. One that is here already moves."""
+        """`front`: before all priorities. `until`: when its wait ends. A job that is already queued moves."""
         entry = Waiting(rank(job, front), spec)
         self._entries[job.id] = entry
-        heapq.heappush(self._shapes.setdefault(_shape(spec, share), []), entry)
+        heapq.heappush(self._shapes.setdefault((parts, spec.policy.time_limit), []), entry)
         if until is not None:
             self._until[job.id] = until
             heapq.heappush(self._deadlines, (until, job.id))
@@ -55,7 +55,7 @@ class Queue:
         self._until.pop(job_id, None)
 
     def firsts(self) -> list[Waiting]:
-        """The first of each shape, in the order in which they may go."""
+        """The first job of each shape, in queue order."""
         found: list[Waiting] = []
         entries = self._entries
         for shape, heap in list(self._shapes.items()):
@@ -68,21 +68,27 @@ class Queue:
         return sorted(found, key=lambda waiting: waiting.rank)
 
     def next_deadline(self) -> int | None:
-        """When the first will be overdue."""
+        """When the next wait ends."""
         heap = self._deadlines
         while heap and self._until.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def overdue(self, now: int) -> list[int]:
-        """Those that should not wait any longer. Whoever asks takes them out."""
+        """Jobs whose wait has ended. The caller removes them."""
         due = self.next_deadline()
         if due is None or due > now:
             return []
         return [job_id for job_id, until in self._until.items() if until <= now]
 
+    def ahead_of(self, job_id: int, most: int) -> tuple[int, list[Waiting]]:
+        """How many wait ahead of this one, and the first of them in order. Looks at the whole queue once."""
+        mine = self._entries[job_id].rank
+        ahead = [waiting for waiting in self._entries.values() if waiting.rank < mine]
+        return len(ahead), heapq.nsmallest(most, ahead, key=lambda waiting: waiting.rank)
+
     def __iter__(self) -> Iterator[Waiting]:
-        """All that wait, in order. For people, not for scheduling: it sorts them all."""
+        """All waiting jobs in order. Not for scheduling: it sorts the whole queue."""
         return iter(sorted(self._entries.values(), key=lambda waiting: waiting.rank))
 
 
@@ -91,33 +97,28 @@ def rank(job: Job, front: bool = False) -> Rank:
 
 
 class Release(NamedTuple):
-    """A running gang that will be over at a time that is known."""
+    """A running gang with a known latest end."""
 
     at: float
     share: Share
 
 
-def reservation(need: Share, room: Share, releases: list[Release]) -> float | None:
-    """When the head will fit at the latest; None if that hangs on jobs without a limit."""
+def reservation(need: Share, free: Share, releases: list[Release]) -> float | None:
+    """The latest time at which the head will fit; None if that depends on jobs without a time limit."""
     for release in sorted(releases):
-        room += release.share
-        if need.fits(room):
+        free += release.share
+        if need.fits(free):
             return release.at
     return None
 
 
 def may_pass(
-    need: Share, limit: float | None, head: Share, room: Share, now: float, reserved: float | None
+    need: Share, limit: float | None, head: Share, free: Share, now: float, reserved: float | None
 ) -> bool:
-    """Whether a job that fits now may start before the head, which does not fit, without ever delaying it."""
+    """Whether a job that fits now may start before the head, which does not fit, without delaying it."""
     if limit is not None and reserved is not None and now + limit <= reserved:
         return True
     return all(
         (takes == 0 if wants > left else left - takes >= wants)
-        for takes, wants, left in zip(need, head, room, strict=True)
+        for takes, wants, left in zip(need, head, free, strict=True)
     )
-
-
-def _shape(spec: Spec, share: Share) -> Shape:
-    parts = tuple((role.replicas, role.resources.share) for role in spec.roles)
-    return share, spec.policy.time_limit, parts

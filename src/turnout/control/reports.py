@@ -1,6 +1,5 @@
-"""What engines tell, and what follows from it."""
+"""Applies engine reports to the live jobs."""
 
-from turnout.control.board import Board
 from turnout.control.ends import (
     DECIDED_HERE,
     attempt_over,
@@ -8,10 +7,11 @@ from turnout.control.ends import (
     end_attempt,
     end_with_lead,
     finish_later,
+    stop_gang,
     stop_replicas,
-    wind_up,
 )
-from turnout.control.live import Live
+from turnout.control.live_job import LiveJob
+from turnout.control.live_jobs import LiveJobs
 from turnout.control.restart import again_instruction, start_again
 from turnout.control.retry import in_place
 from turnout.control.trials import trial_started
@@ -24,6 +24,7 @@ from turnout.job import (
     Ended,
     EventKind,
     Hung,
+    Pending,
     Reason,
     ReplicaState,
     Report,
@@ -31,166 +32,186 @@ from turnout.job import (
     Saved,
     Started,
     State,
+    Submission,
+    Submitted,
     Synced,
     Trimmed,
 )
 
 
-def take(board: Board, engine: str, report: Report) -> None:
+def take(live_jobs: LiveJobs, engine: str, report: Report) -> None:
     match report:
         case Started():
-            _started(board, report)
+            _started(live_jobs, report)
+        case Submitted(attempt, engine_id):
+            if live_jobs.live(attempt):
+                kind = live_jobs.engines[engine].kind
+                live_jobs.turn.batch.submissions.append(Submission(*attempt, kind, engine_id))
+        case Pending(attempt, message):
+            if live := live_jobs.live(attempt):
+                live.pending_why = message
         case Ended():
-            _ended(board, engine, report)
+            _ended(live_jobs, engine, report)
         case Sampled(attempt, samples):
-            if board.live(attempt):
-                board.turn.batch.samples.extend((attempt, sample) for sample in samples)
+            if live_jobs.live(attempt):
+                live_jobs.turn.batch.samples.extend((attempt, sample) for sample in samples)
         case Saved():
-            _saved(board, report)
+            _saved(live_jobs, report)
         case Hung():
-            _hung(board, report)
+            _hung(live_jobs, report)
         case Trimmed():
-            live = board.live(report.attempt)
+            live = live_jobs.live(report.attempt)
             if live:
-                board.event(live.job, EventKind.TRIMMED, report.message, report.at)
+                live_jobs.event(live.job, EventKind.TRIMMED, report.message, report.at)
         case Capacity(nodes):
-            board.pools[engine].resize(nodes, board.placements(engine))
+            live_jobs.resize(engine, nodes)
         case Synced(held):
-            _synced(board, engine, held)
+            _synced(live_jobs, engine, held)
 
 
-def _started(board: Board, report: Started) -> None:
-    live = board.live(report.attempt)
+def _started(live_jobs: LiveJobs, report: Started) -> None:
+    live = live_jobs.live(report.attempt)
     replica = live and live.replicas.get(report.replica)
     if live is None or replica is None or replica.state is not ReplicaState.WAITING:
         return
     if report.restarts != replica.restarts:
         return
-    replica.state, replica.started = ReplicaState.RUNNING, report.at
+    at = max(report.at, replica.started or live.began_after)
+    replica.state, replica.started = ReplicaState.RUNNING, at
     replica.pid, replica.address = report.pid, report.address
-    board.move(replica)
+    replica.node = report.node or replica.node
+    live_jobs.change_replica(replica)
     if replica is live.lead and live.job.state is State.PREPARING:
         live.job.state = State.RUNNING
-        live.job.started = live.job.started or report.at
-        board.change(live.job)
-        board.event(live.job, EventKind.STARTED, f"{report.replica} runs as process {report.pid}", report.at)
-        if trial := board.trials.get(live.job.id):
-            trial_started(board, trial, report.at)
+        live.job.started = live.job.started or at
+        live.running_since = live_jobs.by_steady(report.at)
+        live_jobs.change(live.job)
+        live_jobs.event(live.job, EventKind.STARTED, f"{report.replica} runs as process {report.pid}", at)
+        if trial := live_jobs.trials.get(live.job.id):
+            trial_started(live_jobs, trial, at)
 
 
-def _ended(board: Board, engine: str, report: Ended, *, held: bool = True) -> None:
-    """`held`: the engine knows of its attempt and can start it again there."""
-    live = board.live(report.attempt)
+def _ended(live_jobs: LiveJobs, engine: str, report: Ended, *, held: bool = True) -> None:
+    """`held`: the engine still has the attempt and can restart the replica in place."""
+    live = live_jobs.live(report.attempt)
     if live is None:
-        if report.attempt.job not in board.trials:
-            board.turn.instructions.append(Forget(engine, report.attempt))
+        if report.attempt.job not in live_jobs.trials:
+            live_jobs.turn.instructions.append(Forget(engine, report.attempt))
         return
     replica = live.replicas.get(report.replica)
     if replica is None or replica.ended is not None or report.restarts != replica.restarts:
         return
-    replica.ended, replica.exit_code, replica.signal = report.at, report.code, report.signal
+    replica.ended = max(report.at, replica.started or live.began_after)
+    replica.exit_code, replica.signal = report.code, report.signal
     replica.message = explain_end(report)
     good = report.cause is Cause.EXIT and report.code == 0
-    asked = report.cause is Cause.STOPPED
-    replica.state = ReplicaState.SUCCEEDED if good else ReplicaState.STOPPED if asked else ReplicaState.FAILED
-    board.move(replica)
-    board.change(live.job)
+    requested = report.cause is Cause.STOPPED
+    replica.state = (
+        ReplicaState.SUCCEEDED if good else ReplicaState.STOPPED if requested else ReplicaState.FAILED
+    )
+    live_jobs.change_replica(replica)
+    live_jobs.change(live.job)
     if good and replica is live.lead:
-        _lead_succeeded(board, live, report.at)
+        _lead_succeeded(live_jobs, live, report.at)
     elif not good and live.verdict is None:
         verdict = judge(report)
         again = in_place(live.spec.policy, replica, verdict.reason) if held else None
         if again:
-            start_again(board, live, replica, again, report.at)
+            start_again(live_jobs, live, replica, again, report.at)
         else:
-            _fail(board, live, verdict)
+            _fail(live_jobs, live, verdict)
     if not live.running():
-        attempt_over(board, live)
+        attempt_over(live_jobs, live)
 
 
-def _lead_succeeded(board: Board, live: Live, at: int) -> None:
+def _lead_succeeded(live_jobs: LiveJobs, live: LiveJob, at: int) -> None:
     if live.verdict and live.verdict.reason in DECIDED_HERE:
-        # It was done before the stop reached it.
+        # It finished before the stop reached it.
         live.verdict = None
     if live.verdict is None:
-        decide(board, live, Verdict(State.SUCCEEDED, Reason.SUCCEEDED, ""))
+        decide(live_jobs, live, Verdict(State.SUCCEEDED, Reason.SUCCEEDED, ""))
     if live.job.state is not State.STOPPING:
-        stop_replicas(board, live, end_with_lead(live))
-    finish_later(board, live, at)
+        stop_replicas(live_jobs, live, end_with_lead(live))
+    finish_later(live_jobs, live, at)
 
 
-def _fail(board: Board, live: Live, verdict: Verdict) -> None:
+def _fail(live_jobs: LiveJobs, live: LiveJob, verdict: Verdict) -> None:
     if live.running() and live.job.state is not State.STOPPING:
-        wind_up(board, live, verdict)
+        stop_gang(live_jobs, live, verdict)
     else:
-        decide(board, live, verdict)
+        decide(live_jobs, live, verdict)
 
 
-def _hung(board: Board, report: Hung) -> None:
-    live = board.live(report.attempt)
+def _hung(live_jobs: LiveJobs, report: Hung) -> None:
+    live = live_jobs.live(report.attempt)
     if live is None or live.verdict is not None:
         return
-    why = report.message or "nothing moved in the whole gang"
-    wind_up(board, live, Verdict(State.FAILED, Reason.HUNG, f"it hung: {why}"), EventKind.HUNG, report.at)
+    why = report.message or "no replica used CPU or did I/O"
+    stop_gang(
+        live_jobs, live, Verdict(State.FAILED, Reason.HUNG, f"it hung: {why}"), EventKind.HUNG, report.at
+    )
 
 
-def _saved(board: Board, report: Saved) -> None:
-    live = board.live(report.attempt)
+def _saved(live_jobs: LiveJobs, report: Saved) -> None:
+    live = live_jobs.live(report.attempt)
     if live is None or live.running():
         return
     live.saved_at = report.at
     if report.message:
-        board.event(live.job, EventKind.SAVED, report.message, report.at)
+        live_jobs.event(live.job, EventKind.SAVED, report.message, report.at)
     if report.trouble and live.verdict:
         live.verdict = without_results(live.verdict, report.trouble)
-    end_attempt(board, live)
+    end_attempt(live_jobs, live)
 
 
-def _synced(board: Board, engine: str, held: frozenset[Attempt]) -> None:
-    """Compare what the engine holds with what should be there; whatever is missing is lost, or never began."""
-    board.ready.add(engine)
+def _synced(live_jobs: LiveJobs, engine: str, held: frozenset[Attempt]) -> None:
+    """Compares what the engine holds with what it should hold. A missing replica is lost, or never started."""
+    live_jobs.ready.add(engine)
     ours: set[Attempt] = set()
-    for live in board.placed_on(engine):
+    for live in live_jobs.placed_on(engine):
         ours.add(live.job.current)
         if not live.running():
-            # Its last results may not be where they belong.
-            board.turn.instructions.append(Save(engine, live.job.current))
+            # Its last outputs may not be stored yet.
+            live_jobs.turn.instructions.append(Save(engine, live.job.current))
         elif live.job.current in held:
-            _say_again(board, live)
+            _repeat_instructions(live_jobs, live)
         elif live.job.state is State.PREPARING:
-            board.turn.instructions.append(StartGang(engine, live.launch()))
+            live_jobs.turn.instructions.append(StartGang(engine, live.launch()))
         else:
-            _lose(board, live)
+            _end_lost(live_jobs, live)
     for attempt in held - ours:
-        if attempt.job in board.trials and attempt.job not in board.jobs:
-            # It has ended; what it wrote about itself may still have to be read.
+        if attempt.job in live_jobs.trials and attempt.job not in live_jobs.jobs:
+            # It has ended, but the search may not have read its metrics yet.
             continue
-        board.turn.instructions.append(StopGang(engine, attempt, 0))
-        board.turn.instructions.append(Forget(engine, attempt))
+        live_jobs.turn.instructions.append(StopGang(engine, attempt, 0))
+        live_jobs.turn.instructions.append(Forget(engine, attempt))
 
 
-def _say_again(board: Board, live: Live) -> None:
-    """Instructions may have been lost with the service that gave them, or with the line to the engine."""
+def _repeat_instructions(live_jobs: LiveJobs, live: LiveJob) -> None:
+    """Repeats instructions that may have been lost with an earlier service or connection."""
     for replica in live.running():
-        if not replica.restarts or replica.state is not ReplicaState.WAITING:
+        if replica.state is not ReplicaState.WAITING:
             continue
         if live.verdict is None:
-            board.turn.instructions.append(again_instruction(live, replica))
-        else:
-            end = Ended(live.job.current, replica.name, board.now, Cause.STOPPED, restarts=replica.restarts)
-            _ended(board, live.engine, end)
+            # Also a first start: the engine may have been killed while it started the gang.
+            live_jobs.turn.instructions.append(again_instruction(live, replica))
+        elif replica.restarts:
+            end = Ended(
+                live.job.current, replica.name, live_jobs.now, Cause.STOPPED, restarts=replica.restarts
+            )
+            _ended(live_jobs, live.engine, end)
     if not live.running():
         return
     if live.job.state is State.STOPPING:
-        stop_replicas(board, live, live.running())
+        stop_replicas(live_jobs, live, live.running())
     elif live.finish_at is not None:
-        stop_replicas(board, live, end_with_lead(live))
-        board.finishing[live.job.id] = live
+        stop_replicas(live_jobs, live, end_with_lead(live))
+        live_jobs.finishing[live.job.id] = live
 
 
-def _lose(board: Board, live: Live) -> None:
+def _end_lost(live_jobs: LiveJobs, live: LiveJob) -> None:
     never_began = live.verdict is not None and all(r.started is None for r in live.running())
     cause = Cause.STOPPED if never_began else Cause.LOST
     for replica in live.running():
-        end = Ended(live.job.current, replica.name, board.now, cause, restarts=replica.restarts)
-        _ended(board, live.engine, end, held=False)
+        end = Ended(live.job.current, replica.name, live_jobs.now, cause, restarts=replica.restarts)
+        _ended(live_jobs, live.engine, end, held=False)

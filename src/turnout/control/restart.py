@@ -1,23 +1,23 @@
-"""A replica that starts again where it was, while the rest of its gang goes on."""
+"""Restarts one replica in place while the rest of its gang goes on."""
 
-from turnout.control.board import Board
-from turnout.control.live import Live
-from turnout.control.retry import Again
-from turnout.control.turn import StartAgain
+from turnout.control.live_job import LiveJob
+from turnout.control.live_jobs import LiveJobs
+from turnout.control.retry import RetryNumber
+from turnout.control.turn import RestartReplica
 from turnout.job import EventKind, Replica, ReplicaState
 
 
-def start_again(board: Board, live: Live, replica: Replica, again: Again, at: int) -> None:
-    """Of one that has just ended. Its row tells of the next start from now on, an event of this end."""
-    told = f"{replica.name} {replica.message}; it starts again in its place ({again})"
-    board.event(live.job, EventKind.RESTARTED, told, at)
+def start_again(live_jobs: LiveJobs, live: LiveJob, replica: Replica, again: RetryNumber, at: int) -> None:
+    """Restarts a replica that has just ended. Its row now describes the next start; an event records this end."""
+    text = f"{replica.name} {replica.message}; it is restarted in place ({again})"
+    live_jobs.event(live.job, EventKind.RESTARTED, text, at)
     replica.restarts += 1
     replica.state = ReplicaState.WAITING
     replica.pid = replica.ended = replica.exit_code = replica.signal = None
     replica.message = ""
-    board.move(replica)
-    board.turn.instructions.append(again_instruction(live, replica))
+    live_jobs.change_replica(replica)
+    live_jobs.turn.instructions.append(again_instruction(live, replica))
 
 
-def again_instruction(live: Live, replica: Replica) -> StartAgain:
-    return StartAgain(live.engine, live.launch(), replica.name, replica.restarts)
+def again_instruction(live: LiveJob, replica: Replica) -> RestartReplica:
+    return RestartReplica(live.engine, live.launch(), replica.name, replica.restarts)

@@ -1,4 +1,4 @@
-"""Whether a job, or one of its replicas, may start over."""
+"""Decides whether a job is retried, or one of its replicas restarted."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,8 +6,8 @@ from typing import NamedTuple
 from turnout.job import Past, Policy, Reason, Replica, Retry
 
 
-class Again(NamedTuple):
-    """The `number`th of `times` restarts that a rule allows; `times` is 0 where they are not counted."""
+class RetryNumber(NamedTuple):
+    """The `number`th of the `times` restarts that a rule allows; `times` is 0 where they are not counted."""
 
     number: int
     times: int
@@ -16,19 +16,21 @@ class Again(NamedTuple):
         return f"retry {self.number} of {self.times}" if self.times else "not counted as a retry"
 
 
-UNCOUNTED = Again(0, 0)
+UNCOUNTED = RetryNumber(0, 0)
 FINAL = frozenset({Reason.SUCCEEDED, Reason.STOPPED})
-"""No rule undoes these."""
+"""Never retried."""
 
 
-def another_go(policy: Policy, past: Sequence[Past], reason: Reason, code: int | None = None) -> Again | None:
-    """What lets a job start over whose attempt ended for this reason; None: nothing does.
+def next_retry(
+    policy: Policy, past: Sequence[Past], reason: Reason, code: int | None = None
+) -> RetryNumber | None:
+    """The rule that allows a retry after an attempt that ended for this reason, or None.
 
-    `code` is how the replica exited that decided it, see Retry. Each restart is charged to the first rule that covers
-    it and has some left, so that a rule for few reasons and one for all reasons add up.
+    `code` is the exit code of the deciding replica, see Retry. Each restart is charged to the first rule that covers
+    it and has restarts left, so that a rule for few reasons and one for all reasons add up.
     """
     if reason is Reason.PREEMPTED:
-        return _put_back(policy, past)
+        return _retry_after_preemption(policy, past)
     if not policy.retries or reason in FINAL:
         return None
     used = [0] * len(policy.retries)
@@ -39,22 +41,22 @@ def another_go(policy: Policy, past: Sequence[Past], reason: Reason, code: int |
         ):
             used[rule] += 1
     rule = _rule_for(policy.retries, used, reason, code)
-    return None if rule is None else Again(used[rule] + 1, policy.retries[rule].times)
+    return None if rule is None else RetryNumber(used[rule] + 1, policy.retries[rule].times)
 
 
-def _put_back(policy: Policy, past: Sequence[Past]) -> Again | None:
+def _retry_after_preemption(policy: Policy, past: Sequence[Past]) -> RetryNumber | None:
     if policy.preemptions is None:
         return UNCOUNTED
     before = sum(one.reason is Reason.PREEMPTED for one in past)
-    return Again(before + 1, policy.preemptions) if before < policy.preemptions else None
+    return RetryNumber(before + 1, policy.preemptions) if before < policy.preemptions else None
 
 
-def in_place(policy: Policy, replica: Replica, reason: Reason) -> Again | None:
-    """What lets a replica that ended for this reason start again where it was; None: nothing does."""
+def in_place(policy: Policy, replica: Replica, reason: Reason) -> RetryNumber | None:
+    """The rule that allows a restart in place of a replica that ended for this reason, or None."""
     rule = policy.in_place
     if rule is None or replica.restarts >= rule.times or not rule.covers(reason, replica.shell_code):
         return None
-    return Again(replica.restarts + 1, rule.times)
+    return RetryNumber(replica.restarts + 1, rule.times)
 
 
 def _rule_for(rules: tuple[Retry, ...], used: list[int], reason: Reason, code: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""What goes into a turn of the machine, and what comes out of it."""
+"""The inputs and outputs of one turn of the state machine."""
 
 from dataclasses import dataclass, field
 
@@ -24,9 +24,9 @@ class Create:
     job_id: int
     new: NewJob
     taken: bool
-    """Whether the store has a job of that name."""
+    """Whether the store already has a job of that name."""
     trial: Trial | None = None
-    """What it tries, for a search that is live."""
+    """The trial that it runs, for a job of a live search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Delete:
     job_id: int
     by: str
     stored: Job | None
-    """The job as the store has it, for one that is not live any more."""
+    """The stored job, if it is no longer live."""
     trials: tuple[Job, ...] = ()
-    """A search's, as the store has them: they go with it."""
+    """The stored jobs of a search's trials, which are deleted with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """What is None stays as it is."""
+    """Changes the fields that are not None."""
 
     job_id: int
     by: str
@@ -67,26 +67,26 @@ class StopTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Conclude:
-    """How a trial, whose job has ended, did."""
+class FinishTrial:
+    """The result of a trial whose job has ended."""
 
     job_id: int
     number: int
     state: TrialState
     attempt: int
-    """The last of its job."""
+    """The last attempt of its job."""
     ended: int
     value: float | None = None
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     message: str = ""
     measurements: tuple[Measurement, ...] = ()
     best: str = ""
-    """The best trial so far, for people."""
+    """A description of the best trial so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """A search tries no more: what it has come to. Trials that still run are ended."""
+class FinishSearch:
+    """The result of a search that starts no more trials. Running trials are stopped."""
 
     job_id: int
     state: State
@@ -94,22 +94,30 @@ class Finish:
     message: str
 
 
-Command = Create | Stop | Delete | Amend | StopTrial | Conclude | Finish
+Command = Create | Stop | Delete | Amend | StopTrial | FinishTrial | FinishSearch
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EngineReport:
     """A report, and the engine that it came from."""
 
     engine: str
     report: Report
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenJob:
+    """A live job whose record or report cannot be processed: it ends."""
+
+    job_id: int
+    why: str
+
+
 class Tick:
-    """Time has passed: the next wake-up that was asked for has come."""
+    """The wake-up time that the last turn requested has come."""
 
 
-Input = Command | Told | Tick
+Input = Command | EngineReport | BrokenJob | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +127,8 @@ class StartGang:
 
 
 @dataclass(frozen=True, slots=True)
-class StartAgain:
-    """One replica of a gang that goes on, for the `restarts`th time."""
+class RestartReplica:
+    """Restarts one replica of a running gang for the `restarts`th time."""
 
     engine: str
     launch: Launch
@@ -155,12 +163,12 @@ class Remove:
     attempts: tuple[Attempt, ...]
 
 
-Instruction = StartGang | StartAgain | StopGang | Save | Forget | Remove
+Instruction = StartGang | RestartReplica | StopGang | Save | Forget | Remove
 
 
 @dataclass(slots=True)
 class Turn:
-    """What one step asks for. `answers` belong to the commands among the inputs, in their order."""
+    """The result of one step. `answers` belong to the commands among the inputs, in order."""
 
     batch: Batch = field(default_factory=Batch)
     answers: list[Job | TurnoutError] = field(default_factory=list[Job | TurnoutError])
@@ -168,3 +176,4 @@ class Turn:
     ended: list[Job] = field(default_factory=list[Job])
     changed: set[int] = field(default_factory=set[int])
     wake_at: int | None = None
+    """By the steady clock."""

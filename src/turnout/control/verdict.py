@@ -1,4 +1,4 @@
-"""From how a replica ended to what that means for its job."""
+"""Derives a job's outcome from the end of a replica."""
 
 import signal
 from typing import NamedTuple
@@ -17,6 +17,7 @@ _REASONS = {
     Cause.STOPPED: Reason.STOPPED,
     Cause.TIME_LIMIT: Reason.TIME_LIMIT,
     Cause.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
+    Cause.DISK_LIMIT: Reason.DISK_LIMIT,
     Cause.NOT_FOUND: Reason.PROGRAM_NOT_FOUND,
     Cause.STAGING: Reason.STAGING_FAILED,
     Cause.REFUSED: Reason.REFUSED,
@@ -27,7 +28,7 @@ _STATES = {Reason.SUCCEEDED: State.SUCCEEDED, Reason.STOPPED: State.STOPPED}
 
 
 def judge(end: Ended) -> Verdict:
-    """The job's outcome when this end, which nobody asked for and which is not a success, decides it."""
+    """The job's outcome if this unrequested failure decides it."""
     reason = _REASONS[end.cause]
     if end.cause is Cause.EXIT and end.signal is not None:
         reason = Reason.KILLED
@@ -35,22 +36,22 @@ def judge(end: Ended) -> Verdict:
 
 
 def judged_before(job: Job) -> Verdict | None:
-    """The verdict that was written down before the service went away."""
+    """The verdict that an earlier service stored."""
     if job.reason is None:
         return None
     return Verdict(_STATES.get(job.reason, State.FAILED), job.reason, job.message)
 
 
 def without_results(verdict: Verdict, trouble: str) -> Verdict:
-    """The outcome when what the job wrote cannot be brought to where it belongs."""
-    told = f"its results could not be stored: {trouble}"
+    """The outcome if the job's outputs cannot be stored."""
+    why = f"its outputs could not be stored: {trouble}"
     if verdict.state is State.SUCCEEDED:
-        return Verdict(State.FAILED, Reason.STAGING_FAILED, told)
-    return verdict._replace(message=f"{verdict.message}; {told}" if verdict.message else told)
+        return Verdict(State.FAILED, Reason.STAGING_FAILED, why)
+    return verdict._replace(message=f"{verdict.message}; {why}" if verdict.message else why)
 
 
 def explain_end(end: Ended) -> str:
-    """`exited with code 3`; what the engine said, where it said something."""
+    """`exited with code 3`, or the engine's message if there is one."""
     if end.cause is Cause.EXIT:
         text = (
             f"exited with code {end.code}" if end.signal is None else f"was killed by {_signal(end.signal)}"
@@ -64,6 +65,7 @@ _TEXTS = {
     Cause.STOPPED: "was stopped",
     Cause.TIME_LIMIT: "ran into its time limit",
     Cause.OUT_OF_MEMORY: "ran out of memory",
+    Cause.DISK_LIMIT: "ran into its disk limit",
     Cause.NOT_FOUND: "could not be started",
     Cause.STAGING: "could not get its files",
     Cause.REFUSED: "was refused by the engine",

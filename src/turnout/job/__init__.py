@@ -1,6 +1,6 @@
-"""The domain: what a job is, what states it has, who talks to whom.
+"""The domain: what a job is, its states, and how its replicas find each other.
 
-Pure: no I/O, no clock, no database, nothing of ours imported.
+Pure: no I/O, no clock, no database, no import of another package of Turnout.
 """
 
 from turnout.job.events import Event, EventKind
@@ -9,17 +9,30 @@ from turnout.job.launch import Attempt, Gang, Launch, Peer, ReplicaName
 from turnout.job.log import Mark, ReplicaLog
 from turnout.job.names import host_name
 from turnout.job.query import All, Any, Compare, Label, Not, Page, Query
-from turnout.job.record import Asset, Job, Measurement, NewJob, Past, Replica, Sample, Trial, TrialState
+from turnout.job.record import (
+    Asset,
+    Job,
+    Measurement,
+    NewJob,
+    Past,
+    Replica,
+    Sample,
+    Submission,
+    Trial,
+    TrialState,
+)
 from turnout.job.report import (
     Capacity,
     Cause,
     Ended,
     Hung,
     Node,
+    Pending,
     Report,
     Sampled,
     Saved,
     Started,
+    Submitted,
     Synced,
     Trimmed,
 )
@@ -58,6 +71,7 @@ __all__ = [
     "Page",
     "Past",
     "Peer",
+    "Pending",
     "Policy",
     "Program",
     "Query",
@@ -78,6 +92,8 @@ __all__ = [
     "Spec",
     "Started",
     "State",
+    "Submission",
+    "Submitted",
     "Synced",
     "Terminal",
     "Trial",

@@ -1,8 +1,8 @@
-"""The search algorithms by name, what each can be told, and whether a search makes sense."""
+"""The search algorithms by name, their settings, and the checks of a search."""
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ LARGEST_SEED = 2**32 - 1
 
 
 class Setting(NamedTuple):
-    """What an algorithm can be told: the default's type is the type."""
+    """A setting of an algorithm. Its type is that of its default."""
 
     default: Value
     low: float = -math.inf
@@ -40,21 +40,21 @@ ALGORITHMS: dict[str, dict[str, Setting]] = {
 }
 
 
-def told(algorithm: Algorithm, name: str) -> Value:
-    """What the algorithm was told, or its default; a number where the default is one."""
+def param_value(algorithm: Algorithm, name: str) -> Value:
+    """The setting's value or its default; a number if the default is a number."""
     default = ALGORITHMS[algorithm.name][name].default
     value = algorithm.params.get(name, default)
     return value if isinstance(default, str) else type(default)(value)
 
 
 def budgets(search: Search) -> tuple[int, ...]:
-    """How many trials each algorithm gets; a grid at most as many as it has points."""
+    """The number of trials for each algorithm; a grid gets at most as many as it has points."""
     left = search.max_trials or LARGEST_GRID * len(search.algorithms)
     shares: list[int] = []
     for algorithm in search.algorithms:
         wanted = left
         if "num_samples" in algorithm.params or not search.max_trials:
-            wanted = min(left, int(told(algorithm, "num_samples")))
+            wanted = min(left, int(param_value(algorithm, "num_samples")))
         if algorithm.name == "grid":
             wanted = sum(1 for _ in itertools.islice(grid(search), wanted))
         shares.append(wanted)
@@ -62,10 +62,13 @@ def budgets(search: Search) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def turn(search: Search, number: int) -> tuple[int, int]:
-    """Whose trial number (from 0) this is, and the how-manieth of that algorithm."""
+def algorithm_of(budgets: Sequence[int], number: int) -> tuple[int, int]:
+    """The index of the algorithm that chooses this trial, and the trial's number within that algorithm.
+
+    `budgets`: the number of trials of each algorithm. Numbers begin with 0. Raises Invalid.
+    """
     first = 0
-    for index, count in enumerate(budgets(search)):
+    for index, count in enumerate(budgets):
         if number < first + count:
             return index, number - first
         first += count
@@ -73,7 +76,7 @@ def turn(search: Search, number: int) -> tuple[int, int]:
 
 
 def grid(search: Search) -> Iterator[Point]:
-    """Every point of a space that has finitely many, each once, without those to skip."""
+    """Every point of a finite space, without the skipped ones."""
     names = [parameter.name for parameter in search.parameters]
     known: set[tuple[tuple[str, Value], ...]] = set()
     for combination in itertools.product(*(levels(parameter) or () for parameter in search.parameters)):
@@ -102,7 +105,7 @@ def check(search: Search) -> None:
             if all(parameter.name != name for parameter in search.parameters):
                 raise Invalid(f"{name} is to be skipped but is not searched", field=name)
     if search.parallel < 1:
-        raise Invalid(f"at least one trial at a time, not {search.parallel}", field="parallel")
+        raise Invalid(f"a search runs at least 1 trial at a time, not {search.parallel}", field="parallel")
 
 
 def _check_parameters(search: Search) -> None:
@@ -112,7 +115,7 @@ def _check_parameters(search: Search) -> None:
         if not name:
             raise Invalid("a search parameter needs a name", field="name")
         if name in before:
-            raise Invalid(f"{name} is there twice", field=name)
+            raise Invalid(f"{name} is given twice", field=name)
         if parameter.kind in ("float", "integer"):
             _check_range(parameter)
         else:
@@ -152,7 +155,7 @@ def _check_values(parameter: Parameter) -> None:
             )
     different = {float(value) for value in values} if parameter.kind == "discrete" else set(values)
     if min(len(different), len(set(map(str, values)))) < len(values):
-        raise Invalid(f"a value of {name} is there twice", field=name)
+        raise Invalid(f"{name} has a value twice", field=name)
 
 
 def _is_number(value: Value) -> bool:
@@ -204,7 +207,9 @@ def _check_setting(name: str, setting: Setting, value: Value) -> None:
     except msgspec.ValidationError:
         raise Invalid(f"{name} must be {what}, not {value!r}", field=name) from None
     if isinstance(value, bool) or not setting.low <= number <= setting.high or not math.isfinite(number):
-        span = f"from {setting.low:g}" + (f" to {setting.high:g}" if math.isfinite(setting.high) else " on")
+        span = f"from {setting.low:g}" + (
+            f" to {setting.high:g}" if math.isfinite(setting.high) else " upwards"
+        )
         raise Invalid(f"{name} must be {what} {span}, not {value!r}", field=name)
 
 

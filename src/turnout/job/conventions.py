@@ -1,6 +1,6 @@
-"""What only one cloud tells a replica of itself and its peers, and what it calls them, chosen by the job's dialect.
+"""Environment variables and host names that one cloud gives its replicas, chosen by the job's dialect.
 
-What all of them tell is in `topology`. Paths in here are those of the sandbox; without one they are rewritten.
+Those that all clouds give are in `topology`. Paths are those inside the sandbox; without one they are rewritten.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ class Convention(NamedTuple):
     host: Callable[[Launch, ReplicaName], str]
     """The replica's host name: at most 63 characters."""
     domain: Callable[[Launch], str]
-    """Peers are also known as `<host>.<domain>`; empty: they are not."""
+    """Peers also have the name `<host>.<domain>`; empty if they do not."""
     variables: Callable[[Launch, Gang, int], dict[str, str]]
-    """What member number so-and-so is told."""
+    """The variables of the member with this number."""
     maps: Callable[[Launch, Gang, bool], dict[str, str]]
-    """What grows with the gang and is the same for all members, in names if those can be looked up, else addresses."""
+    """Variables that grow with the gang and are equal for all members; with names if they resolve, else addresses."""
     by_name: bool = False
-    """The maps that all clouds have name hosts instead of addresses, where names can be looked up."""
+    """The maps that all clouds have contain host names, not addresses, where names resolve."""
     ranks_one: bool = True
-    """A replica that is alone is told its rank and TF_CONFIG too."""
+    """A single replica gets its rank and TF_CONFIG too."""
     user: str = ""
-    """What the user is called if the program asks for a user id; empty: as the one that it really runs as."""
+    """The user name if the program asks for a user id; empty for the name of the real user."""
 
 
 def convention(dialect: str) -> Convention:
@@ -49,7 +49,7 @@ def _nothing(_launch: Launch, _gang: Gang, _: object) -> dict[str, str]:
 
 
 def _loopback(gang: Gang, rank: int) -> dict[str, str]:
-    # By itself NCCL passes over the one interface that all members share.
+    # By default NCCL ignores the one interface that all members share.
     shared = len(gang) > 1 and gang[rank].address.startswith("127.")
     return {"NCCL_SOCKET_IFNAME": "lo"} if shared else {}
 
@@ -57,7 +57,7 @@ def _loopback(gang: Gang, rank: int) -> dict[str, str]:
 _PLAIN = Convention(_plain_host, _no_domain, _nothing, _nothing)
 
 
-# ModelArts: its containers are made by Volcano, whose names and variables can be seen in them.
+# ModelArts: Volcano makes its containers, and sets these names and variables.
 
 
 def _virtual_job(launch: Launch) -> str:
@@ -71,7 +71,7 @@ def _modelarts_host(launch: Launch, replica: ReplicaName) -> str:
 def _modelarts_variables(launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
     me = gang[rank]
     root = "/home/ma-user"
-    told = {
+    variables = {
         "MA_HOME": root,
         "MA_MOUNT_PATH": f"{root}/modelarts",
         "MA_JOB_DIR": f"{root}/modelarts/user-job-dir",
@@ -88,30 +88,30 @@ def _modelarts_variables(launch: Launch, gang: Gang, rank: int) -> dict[str, str
         "MA_DETECT_TRAIN_INJECT_CODE": "0",
         "VC_TASK_INDEX": str(me.name.index),
     }
-    told |= {f"VC_{_spelt(role.name)}_NUM": str(role.replicas) for role in launch.spec.roles}
-    told.setdefault("VC_WORKER_NUM", str(len(gang)))
+    variables |= {f"VC_{_in_variable(role.name)}_NUM": str(role.replicas) for role in launch.spec.roles}
+    variables.setdefault("VC_WORKER_NUM", str(len(gang)))
     if launch.spec.policy.hang_seconds is not None:
-        told["MA_HANG_DETECT_TIME"] = f"{launch.spec.policy.hang_seconds / 60:g}"
+        variables["MA_HANG_DETECT_TIME"] = f"{launch.spec.policy.hang_seconds / 60:g}"
     if root in launch.spec.scratch:
-        told["HOME"] = root
-    return told | _loopback(gang, rank)
+        variables["HOME"] = root
+    return variables | _loopback(gang, rank)
 
 
 def _modelarts_maps(launch: Launch, gang: Gang, named: bool) -> dict[str, str]:
     domain = _virtual_job(launch)
     hosts: dict[str, list[str]] = {}
     for peer in gang:
-        hosts.setdefault(_spelt(peer.name.role), []).append(_reached(peer, domain, named))
-    # A job of other roles only has workers too, for programs that know of nothing else.
-    hosts.setdefault("WORKER", [_reached(peer, domain, named) for peer in gang])
+        hosts.setdefault(_in_variable(peer.name.role), []).append(_peer_host(peer, domain, named))
+    # A job without workers gets worker variables too, for programs that only know those.
+    hosts.setdefault("WORKER", [_peer_host(peer, domain, named) for peer in gang])
     return {f"VC_{role}_HOSTS": ",".join(names) for role, names in hosts.items()}
 
 
-def _reached(peer: Peer, domain: str, named: bool) -> str:
+def _peer_host(peer: Peer, domain: str, named: bool) -> str:
     return f"{peer.host}.{domain}" if named else peer.address
 
 
-def _spelt(role: str) -> str:
+def _in_variable(role: str) -> str:
     """`My-task` in a variable's name: `MY_TASK`."""
     return _NOT_IN_VARIABLES.sub("_", role.upper())
 
@@ -119,7 +119,7 @@ def _spelt(role: str) -> str:
 _MODELARTS = Convention(_modelarts_host, _virtual_job, _modelarts_variables, _modelarts_maps, user="ma-user")
 
 
-# Vertex: its machines are called as their predecessor's were, and name each other.
+# Vertex: machines have the names of AI Platform's, and resolve each other.
 
 
 def _vertex_host(launch: Launch, replica: ReplicaName) -> str:

@@ -1,4 +1,4 @@
-"""What happened to a job, one row for each change, written in the same commit as the change."""
+"""Events of a job: one row for each change, in the same commit as the change."""
 
 from enum import StrEnum
 

@@ -1,6 +1,6 @@
-"""References to other variables in a variable's value, as Kubernetes has them.
+"""References to other variables in a variable's value, as in Kubernetes.
 
-`$(NAME)` is the value of NAME, or stays as it is where there is no such variable; `$$` is a `$` that begins nothing.
+`$(NAME)` becomes the value of NAME, or stays if there is no such variable; `$$` is a literal `$`.
 """
 
 import re
@@ -14,7 +14,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def expand_late(env: Mapping[str, str], late: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
-    """With these of its variables expanded, one after the other: each can refer to those before it."""
+    """Expands these variables in order: each may refer to those before it."""
     expanded: dict[str, str] = {}
     for name in late:
         expanded[name] = expand(env[name], {**known, **expanded})
@@ -22,7 +22,7 @@ def expand_late(env: Mapping[str, str], late: Iterable[str], known: Mapping[str,
 
 
 def expand_partly(text: str, known: Mapping[str, str], later: frozenset[str]) -> str:
-    """With references to the variables in `later` left over: what `expand` with those makes the whole of."""
+    """Expands all references but those to the variables in `later`, which `expand` resolves afterwards."""
 
     def part(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -40,7 +40,7 @@ def expand_partly(text: str, known: Mapping[str, str], later: frozenset[str]) ->
 
 
 def refers(text: str, names: frozenset[str]) -> bool:
-    """Whether it has a reference to one of these."""
+    """Whether the value refers to one of these."""
     return any(match[1] in names for match in _PART.finditer(text))
 
 

@@ -1,7 +1,7 @@
 """One id for every cloud: a 63-bit number ordered by time.
 
 It is `milliseconds << 20 | counter`: 19 decimal digits, which is how Vertex spells it. TI-A and
-ModelArts spell the same bits as a UUID, so that either form leads to the job without a second lookup.
+ModelArts spell the same bits as a UUID, so that either form finds the job without a second lookup.
 """
 
 import uuid
@@ -10,7 +10,7 @@ _COUNTER_BITS = 20
 
 
 class IdMaker:
-    """Hands out ids that always grow, also when the clock steps back."""
+    """Makes ids that always grow, also when the clock steps back."""
 
     def __init__(self, last: int = 0) -> None:
         self._last = last
@@ -27,7 +27,7 @@ def to_uuid(job_id: int) -> str:
 
 
 def from_uuid(text: str) -> int | None:
-    """The id that a UUID of ours holds; None for any other text."""
+    """The id inside a UUID of ours; None for any other text."""
     try:
         bits = uuid.UUID(text).int
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an engine is told when a gang is to start, and what the gang's members are told of each other."""
+"""What an engine needs to start a gang, and what the gang's members need to reach each other."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from turnout.job.spec import Role, Spec
 
 
 class Attempt(NamedTuple):
-    """One go at running a job. Its text form, `<job>.<number>`, names its directory and its journal records."""
+    """One run of a job's gang. Its text form, `<job>.<number>`, names its directory and its journal records."""
 
     job: int
     number: int
@@ -26,7 +26,7 @@ class ReplicaName(NamedTuple):
     """`master-0`, `worker-3`: unique within an attempt."""
 
     role: str
-    index: int  # pyright: ignore[reportIncompatibleMethodOverride] (nobody searches in a name)
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride] (a name is never searched)
 
     def __str__(self) -> str:
         return f"{self.role}-{self.index}"
@@ -46,16 +46,16 @@ class Launch(msgspec.Struct, frozen=True):
     name: str
     spec: Spec
     gpus: dict[str, tuple[int, ...]] = {}
-    """The devices that each replica got, by its name."""
+    """The GPU numbers of each replica, by its name."""
 
     def replicas(self) -> list[tuple[ReplicaName, Role]]:
-        """Every member, the lead first, in the order that ranks are counted in."""
+        """Every member in the order of ranks, the lead first."""
         roles = sorted(self.spec.roles, key=lambda role: not role.leads)
         return [(ReplicaName(role.name, index), role) for role in roles for index in range(role.replicas)]
 
 
 class Peer(NamedTuple):
-    """Where a replica can be reached: `ports[0]` is the one in TF_CONFIG, the lead's `ports[1]` is MASTER_PORT."""
+    """The address of a replica: `ports[0]` is in TF_CONFIG, the lead's `ports[1]` is MASTER_PORT."""
 
     name: ReplicaName
     host: str
@@ -64,4 +64,4 @@ class Peer(NamedTuple):
 
 
 Gang = tuple[Peer, ...]
-"""The whole gang's map, in the order of Launch.replicas()."""
+"""The whole gang, in the order of Launch.replicas()."""

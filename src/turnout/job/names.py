@@ -1,4 +1,4 @@
-"""The name that a replica has for its peers and for people: host name inside, pod name in the logs."""
+"""The name of a replica: its host name inside the job, its pod name in logs."""
 
 import hashlib
 import re
@@ -10,13 +10,13 @@ _NOT_IN_NAMES = re.compile("[^a-z0-9.-]")
 
 
 def host_name(job_id: int, job_name: str, replica: ReplicaName) -> str:
-    """`<job>-<role>-<4 of the job's>-<index>-<5 of its own>`, the same whenever it is asked for."""
+    """`<job>-<role>-<4 characters of the job>-<index>-<5 of the replica>`, always the same for a replica."""
     tail = f"-{replica.role}-{_digest(str(job_id))[:4]}-{replica.index}-{_digest(f'{job_id}/{replica}')[:5]}"
     return _NOT_IN_NAMES.sub("-", job_name[: min(40, _LONGEST - len(tail))].lower()) + tail
 
 
 def short_name(job: str, replica: ReplicaName) -> str:
-    """`<job>-<role>-<index>`; a role that cannot be part of a host name is altered, and told apart by a digest."""
+    """`<job>-<role>-<index>`. A role that is not valid in a host name is changed and gets a digest."""
     whole = f"{job}-{replica}"
     if len(whole) <= _LONGEST and not _NOT_IN_NAMES.search(whole):
         return whole

@@ -22,10 +22,10 @@ FIELDS = frozenset(
         "reason",
     }
 )
-"""What can be asked for: the columns of a job."""
+"""The columns of a job."""
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "like"]
-"""`like` is about the whole text: `*` stands for any text, everything else for itself."""
+"""`like` matches the whole text: `*` is any text, every other character is itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """About one of a job's labels. A job without it equals None, is in no list and contains nothing."""
+    """Compares one of a job's labels. A missing label equals None, is in no list and contains nothing."""
 
     key: str
     op: Literal["=", "!=", "in", "contains", "like"]
@@ -54,7 +54,7 @@ class Not:
 
 
 class All(tuple["Query", ...]):
-    """All of them hold; the empty one always holds."""
+    """True if all queries are; without queries it is true."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class All(tuple["Query", ...]):
 
 
 class Any(tuple["Query", ...]):
-    """At least one of them holds; the empty one never does."""
+    """True if at least one query is; without queries it is false."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ Query = Compare | Label | Not | All | Any
 
 
 class Page(NamedTuple):
-    """Which part of the answer: jobs in the order of `order_by`, the id deciding between equals."""
+    """Which part of the result: jobs in the order of `order_by`, then of their ids."""
 
     limit: int
     offset: int = 0

@@ -11,7 +11,7 @@ from turnout.job.state import LIVE, Reason, ReplicaState, State
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """What a dialect hands in. A `handle` that is not empty is unique in (project, scope) among jobs not deleted."""
+    """A job to create. A non-empty `handle` is unique in (project, scope) among jobs that are not deleted."""
 
     project: str
     dialect: str
@@ -21,11 +21,11 @@ class NewJob(msgspec.Struct, frozen=True):
     cluster: str
     spec: Spec
     document: bytes
-    """The request as it was sent, for its own API to give back."""
+    """The request as JSON, for its own API to return."""
     notes: tuple[str, ...] = ()
-    """What the user should know about how the job is run here; each becomes an event."""
+    """Notes for the user about how the job runs on this service. Each becomes an event."""
     labels: dict[str, str] = {}
-    """What its dialect finds it by, besides the columns of a job."""
+    """Names and values by which the dialect can filter jobs, besides the columns."""
 
 
 class Job(msgspec.Struct):
@@ -57,7 +57,7 @@ class Job(msgspec.Struct):
 
 
 class Replica(msgspec.Struct):
-    """One member of one attempt."""
+    """One replica of one attempt."""
 
     job: int
     attempt: int
@@ -68,14 +68,14 @@ class Replica(msgspec.Struct):
     address: str = ""
     pid: int | None = None
     gpus: str = ""
-    """Device numbers with commas between them."""
+    """GPU numbers, separated by commas."""
     started: int | None = None
     ended: int | None = None
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
     restarts: int = 0
-    """How often it has been started again in its place: all but `started` is of the last time."""
+    """How often it was restarted in place. All fields but `started` describe the last start."""
 
     @property
     def name(self) -> ReplicaName:
@@ -83,12 +83,23 @@ class Replica(msgspec.Struct):
 
     @property
     def shell_code(self) -> int | None:
-        """How it exited, as a shell would say it: 128 + n for signal n."""
+        """The exit code as a shell has it: 128 + n for signal n."""
         return self.exit_code if self.signal is None else 128 + self.signal
 
 
+class Submission(msgspec.Struct, frozen=True):
+    """An attempt in the queue of an engine that has one."""
+
+    job: int
+    attempt: int
+    engine: str
+    """The kind of engine."""
+    engine_id: str
+    """The engine's own name for it, for example the number of the Slurm job."""
+
+
 class Past(msgspec.Struct, frozen=True):
-    """An attempt that was not the job's last: when and why it ended."""
+    """An attempt before the job's last: when and why it ended."""
 
     job: int
     attempt: int
@@ -97,25 +108,25 @@ class Past(msgspec.Struct, frozen=True):
     reason: Reason
     message: str
     replica: str = ""
-    """Who decided it: `worker-1`."""
+    """The replica that decided it, for example `worker-1`."""
     code: int | None = None
-    """How that one exited, 128 + n for signal n; None: nobody knows."""
+    """The exit code of that replica, 128 + n for signal n; None if unknown."""
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What a replica used, on average since the sample before. Percentages; None: there is nothing to measure."""
+    """A replica's average use since the last sample, in percent; None if there is nothing to measure."""
 
     replica: ReplicaName
     at: int
     cpu: float | None = None
-    """Of the cores it may use."""
+    """Of its cores."""
     memory: float | None = None
     gpu: float | None = None
     gpu_memory: float | None = None
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """A document that is no job: an algorithm, an experiment, a workspace.
+    """A stored document other than a job: an algorithm, an experiment, a workspace.
 
     Its `id` is unique in (project, kind), its `name` in (project, kind, scope).
     """
@@ -136,39 +147,39 @@ class TrialState(StrEnum):
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     INFEASIBLE = "infeasible"
-    """It failed, or it said nothing about the metric that decides."""
+    """It failed, or it never reported the objective."""
 
 
 class Trial(msgspec.Struct):
-    """One point of a search, and the job that tries it."""
+    """One point of a search, and the job that runs it."""
 
     job: int
     """The search."""
     number: int
-    """From 0, in the order in which points were chosen."""
+    """Counted from 0, in the order in which points were chosen."""
     id: str
     """Eight hexadecimal digits."""
     algorithm: int
-    """Which of the search's algorithms chose it."""
+    """The number of the algorithm that chose it."""
     parameters: Point
     child: int
     created: int
     state: TrialState = TrialState.REQUESTED
     value: float | None = None
-    """Of the metric that decides."""
+    """The value of the objective, which is the search's first metric."""
     metrics: dict[str, float] = {}
     started: int | None = None
     ended: int | None = None
     message: str = ""
 
     @property
-    def called(self) -> str:
-        """By its number and by its id: one cloud has the one, another the other."""
+    def display_name(self) -> str:
+        """Its number, which Vertex shows, and its id, which ModelArts shows."""
         return f"{self.number + 1} ({self.id})"
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """What a trial said of itself on its way."""
+    """What a trial measured at one step."""
 
     job: int
     number: int

@@ -1,4 +1,4 @@
-"""What engines tell: the truth about replicas, in any order, possibly more than once."""
+"""Reports of engines about replicas, in any order, possibly more than once."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -8,22 +8,38 @@ from turnout.job.record import Sample
 
 
 class Cause(StrEnum):
-    """Why a replica ended, as far as the engine knows."""
+    """Why a replica ended, by what the engine knows."""
 
     EXIT = "exit"
-    """By itself: `code` or `signal` says how."""
+    """It ended by itself, with `code` or `signal`."""
     STOPPED = "stopped"
-    """We ended it, because control asked for it."""
+    """The controller stopped it."""
     TIME_LIMIT = "time limit"
     OUT_OF_MEMORY = "out of memory"
+    DISK_LIMIT = "disk limit"
+    """Its workspace and /tmp exceed the disk limit."""
     NOT_FOUND = "not found"
-    """The program could not be started: no such file, or not executable."""
+    """The program could not be started: it does not exist or is not executable."""
     STAGING = "staging"
     """A mount could not be made, or data could not be moved."""
     REFUSED = "refused"
     """The engine will not run it; the message says why."""
     LOST = "lost"
-    """It is gone and its exit code is not known: the keeper or the machine went down."""
+    """It has ended with an unknown exit code: the supervisor or the machine went down."""
+
+
+class Submitted(NamedTuple):
+    """A gang is in the engine's own queue. `engine_id` is the engine's own name for it, which is stored."""
+
+    attempt: Attempt
+    engine_id: str
+
+
+class Pending(NamedTuple):
+    """Why a gang waits in the engine's own queue, in words for its user."""
+
+    attempt: Attempt
+    message: str
 
 
 class Started(NamedTuple):
@@ -33,7 +49,9 @@ class Started(NamedTuple):
     pid: int
     address: str
     restarts: int = 0
-    """Which of its starts this is: how many came before."""
+    """The number of restarts before this start."""
+    node: str = ""
+    """Where it runs, if the engine chose that."""
 
 
 class Ended(NamedTuple):
@@ -49,12 +67,12 @@ class Ended(NamedTuple):
 
     @property
     def shell_code(self) -> int | None:
-        """As a shell would say it: 128 + n for signal n."""
+        """As a shell has it: 128 + n for signal n."""
         return self.code if self.signal is None else 128 + self.signal
 
 
 class Trimmed(NamedTuple):
-    """The middle of a log was given up because it grew beyond its limit."""
+    """The middle of a log was dropped because the log grew beyond its limit."""
 
     attempt: Attempt
     replica: ReplicaName
@@ -63,17 +81,17 @@ class Trimmed(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What an attempt wrote is where it belongs, or cannot be brought there: `trouble` says why."""
+    """An attempt's outputs are stored, or cannot be: then `trouble` says why."""
 
     attempt: Attempt
     at: int
     trouble: str = ""
     message: str = ""
-    """What was moved, for people; empty: nothing had to be."""
+    """A description of what was copied; empty if nothing was."""
 
 
 class Hung(NamedTuple):
-    """No member of the attempt's gang has done anything for as long as its policy allows."""
+    """No replica of the attempt used CPU or did I/O for as long as its policy allows."""
 
     attempt: Attempt
     at: int
@@ -81,7 +99,7 @@ class Hung(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What an attempt's replicas use at the moment."""
+    """What an attempt's replicas use now."""
 
     attempt: Attempt
     samples: tuple[Sample, ...]
@@ -89,22 +107,22 @@ class Sampled(NamedTuple):
 
 class Node(NamedTuple):
     name: str
-    cpu: float
+    millicores: int
     memory: int
     gpus: int
     gpu_kind: str = ""
 
 
 class Capacity(NamedTuple):
-    """All the nodes there are now."""
+    """All current nodes."""
 
     nodes: tuple[Node, ...]
 
 
 class Synced(NamedTuple):
-    """Everything that the engine holds has been told; `held` names the attempts it knows of."""
+    """The engine has reported everything it holds; `held` are the attempts it has."""
 
     held: frozenset[Attempt]
 
 
-Report = Started | Ended | Saved | Trimmed | Hung | Sampled | Capacity | Synced
+Report = Submitted | Pending | Started | Ended | Saved | Trimmed | Hung | Sampled | Capacity | Synced

@@ -1,4 +1,4 @@
-"""What a search tries: parameters and their ranges, the metric that decides, and who chooses the points."""
+"""A hyper-parameter search: parameters and their ranges, metrics, and the algorithms that choose points."""
 
 import math
 import re
@@ -12,7 +12,7 @@ Point = dict[str, Value]
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A parameter is there only while its parent, which comes before it, has one of these values."""
+    """The parameter exists only while its parent, which precedes it, has one of these values."""
 
     parent: str
     values: tuple[Value, ...]
@@ -26,11 +26,11 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
     low: float | None = None
     high: float | None = None
     values: tuple[Value, ...] = ()
-    """Given back as they are spelt here. Those of `discrete` are numbers, or text that reads as one."""
+    """Returned as written here. Those of `discrete` are numbers, or text that is a number."""
     scale: Literal["linear", "log", "reverse_log"] = "linear"
-    """`log` looks closer at the low end, `reverse_log` at the high one; discrete values are one step apart anyway."""
+    """`log` resolves the low end more finely, `reverse_log` the high end; discrete values are always one step apart."""
     points: int | None = None
-    """Of a float: so many values, evenly spaced on its scale, both bounds among them."""
+    """For a float: the number of values, evenly spaced on its scale, including both bounds."""
     condition: Condition | None = None
 
 
@@ -41,37 +41,37 @@ class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Algorithm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of `turnout.job.algorithms.ALGORITHMS`, and what it was told; the rest is as it says there."""
+    """One of `turnout.job.algorithms.ALGORITHMS` with its settings; the others have the defaults from there."""
 
     name: str
     params: dict[str, Value] = {}
 
 
 class Stopping(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When a trial that does badly is ended before it is done."""
+    """When to stop a bad trial early."""
 
     kind: Literal["median", "decay_curve"]
     """`median`: below the median of the others at the same step. `decay_curve`: surely worse than the best one."""
     by: Literal["steps", "seconds"] = "steps"
     startup: int = 5
-    """Trials that must have finished before one is judged."""
+    """The number of trials that must finish before any is judged."""
     warmup: int = 0
-    """Steps (or seconds after a trial's first measurement) in which it is left alone."""
+    """The number of steps (or seconds after its first measurement) before a trial is judged."""
 
 
 class Search(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: tuple[Parameter, ...]
     metrics: tuple[Metric, ...]
-    """The first decides."""
+    """The first is the objective."""
     algorithms: tuple[Algorithm, ...]
-    """One after another on the same space; none knows what another has tried."""
+    """Run one after the other on the same space, each without the results of the others."""
     max_trials: int = 0
-    """0: as many as the algorithms say."""
+    """0 for the sum over the algorithms."""
     parallel: int = 4
     max_failed: int = 0
-    """So many failed trials fail the search; 0: it goes on while any trial succeeds."""
+    """The number of failed trials that fails the search; 0 if it only fails when all trials do."""
     skip: tuple[dict[str, str], ...] = ()
-    """Points that are left out: those which have all the values of one of these."""
+    """Rules for skipped points: a point with all the values of one of these is skipped."""
     stopping: Stopping | None = None
     measurement: Literal["last", "best"] = "last"
 
@@ -81,16 +81,16 @@ class Search(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_skip(text: str) -> tuple[dict[str, str], ...]:
-    """`lr=0.1,batch=64;batch=128`: commas join what must come together, semicolons part one rule from the next.
+    """`lr=0.1,batch=64;batch=128`: commas join the conditions of a rule, semicolons separate rules.
 
-    Raises ValueError with words for the user.
+    Raises ValueError with a message for the user.
     """
     rules = [_read_rule(rule) for rule in text.split(";") if rule.strip()]
     return tuple(rules)
 
 
 def skips(search: Search, point: Point) -> bool:
-    """Whether a rule of `search.skip` leaves this point out."""
+    """Whether a rule of `search.skip` skips this point."""
     return any(
         all(name in point and _same(point[name], text) for name, text in rule.items()) for rule in search.skip
     )
@@ -107,7 +107,7 @@ def only_active(parameters: Sequence[Parameter], point: Point) -> Point:
 
 
 def levels(parameter: Parameter) -> tuple[Value, ...] | None:
-    """All values of a parameter that has few enough to count, None for a float between two bounds."""
+    """All values of a countable parameter; None for a float between two bounds."""
     if parameter.values:
         if parameter.kind == "categorical":
             return parameter.values
@@ -143,7 +143,7 @@ def _read_rule(rule: str) -> dict[str, str]:
         if not (name and equals and value):
             raise ValueError(f"{pair.strip()!r} is not name=value; rules look like lr=0.1,batch=64;batch=128")
         if name in pairs:
-            raise ValueError(f"{rule.strip()!r} names {name} twice; semicolons part one rule from the next")
+            raise ValueError(f"{rule.strip()!r} names {name} twice; semicolons separate rules")
         pairs[name] = value
     return pairs
 
@@ -174,12 +174,12 @@ def _spaced(parameter: Parameter, count: int) -> Iterator[float]:
 
 
 def printed(metric: str) -> str:
-    """The regular expression for a metric that was given none: `acc=0.9`, `acc: 9e-1`."""
+    """The default regular expression for a metric: `acc=0.9`, `acc: 9e-1`."""
     return rf"(?<![\w.-]){re.escape(metric)}[\"']?\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 
 
 def how_to_install(missing: Sequence[str]) -> str:
     return (
         f"hyper-parameter search needs {', '.join(missing)} on the server: "
-        "pip install 'turnout[search]', in the service's own environment"
+        "install Turnout there with all its dependencies (make setup)"
     )

@@ -1,10 +1,10 @@
-"""What is to run: roles, their program and resources, mounts, and the rules for starting over and ending."""
+"""What to run: roles, their programs and resources, mounts, and the policy for retries and ends."""
 
 from enum import StrEnum
 
 import msgspec
 
-from turnout.job.resources import Resources, Share
+from turnout.job.resources import Parts, Resources, Share
 from turnout.job.search import Search
 
 
@@ -12,9 +12,9 @@ class WhenLeadSucceeds(StrEnum):
     """What happens to a role's replicas once the lead has succeeded."""
 
     END = "end"
-    """They never end by themselves (parameter servers): end them at once."""
+    """End them at once: they never end by themselves (parameter servers)."""
     FINISH = "finish"
-    """They get `Policy.finish_seconds` to end by themselves."""
+    """Give them `Policy.finish_seconds` to end by themselves."""
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,9 +24,9 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     args: tuple[str, ...] = ()
     runtime: str = ""
     wants: str = ""
-    """What that runtime is in its cloud, for people: `TensorFlow 1.7.0 on Python 2.7`."""
+    """What that runtime is in its cloud, for example `TensorFlow 1.7.0 on Python 2.7`."""
     user: int | None = None
-    """The user id that the program sees itself as, where there is a sandbox."""
+    """The user id that the program has inside a sandbox."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Role(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Replicas that are alike. Exactly one role of a spec leads: its replica 0 decides the outcome."""
+    """Equal replicas. Exactly one role of a spec leads: its replica 0 decides the outcome."""
 
     name: str
     program: Program
@@ -52,17 +52,28 @@ class Role(msgspec.Struct, frozen=True, omit_defaults=True):
 class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
     """A directory that the program finds at `target`: `cos://bucket/dir`, `nfs://host/dir`, `file:///dir`.
 
-    Where it has to be copied, what is there is fetched before the start, and what the program writes is brought back.
+    If it has to be copied, the service fetches the data before the start and saves what the program writes.
     """
 
     source: str
     target: str
     read_only: bool = False
-    """An input: nothing is brought back."""
+    """An input: there must be something at the source, and changes are not saved."""
     fetch: bool = True
-    """False: an output, which begins empty where it is a copy."""
+    """False: an output. If it is a copy, it is empty at the start."""
     period: float = 30
-    """Seconds between two times that changes are brought back; 0: at the end only."""
+    """Seconds between two saves of changes; 0: they are saved at the end only."""
+    package: bool = False
+    """It may be written to, but there must be something at the source: the job's code is there."""
+    output: bool = False
+    """The job says that it writes there: a missing bucket is made at the start, not by the first file."""
+    files: tuple[str, ...] = ()
+    """Paths in it that must be files when the job starts."""
+
+    @property
+    def required(self) -> bool:
+        """Whether there must be something at the source."""
+        return self.read_only or self.package
 
 
 class LogExport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +86,7 @@ class LogExport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What ended for one of these values of Reason starts over, at most so many times."""
+    """Retries an attempt that ended for one of these reasons, at most `times` times."""
 
     on: tuple[str, ...]
     times: int
@@ -85,30 +96,30 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Not if it exited with one of these."""
 
     def covers(self, reason: str, code: int | None) -> bool:
-        """Whether it speaks of an end of this kind, however often there has been one."""
+        """Whether the rule applies to such an end, regardless of how often it was used."""
         if reason not in self.on or code in self.not_codes:
             return False
         return not self.codes or code in self.codes
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who was preempted starts over; for all else there must be a retry left."""
+    """A preempted job starts over. After any other failure, a retry must be left."""
 
     retries: tuple[Retry, ...] = ()
     in_place: Retry | None = None
-    """Tried first: each replica that ended so starts again so many times, where it was, while the others go on."""
+    """Applies before `retries`: restarts a replica in place while the others go on."""
     time_limit: float | None = None
     """Seconds of running, in one attempt."""
     max_wait: float | None = None
     """Seconds in the queue before its first attempt, after which the job fails."""
     retry_wait: float | None = 1800
-    """The same before an attempt that follows one that failed. None: as long as it takes."""
+    """The same for an attempt that follows a failed one. None: no limit."""
     hang_seconds: float | None = None
     """How long a whole gang may use no CPU time and do no I/O before it counts as hung."""
     grace: float = 10
     finish_seconds: float = 30
     priority: int = 1
-    """Higher ones start first; 1 is what jobs have that do not say."""
+    """Jobs with a higher priority start first."""
     preemptible: bool = False
     """May be ended, and put back into the queue, for a job of higher priority."""
     preemptions: int | None = None
@@ -119,30 +130,30 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: tuple[Role, ...]
     mounts: tuple[Mount, ...] = ()
     scratch: tuple[str, ...] = ()
-    """Directories that each replica has for itself, empty at first and gone with it; mounts may lie within."""
+    """Private directories of each replica, empty at its start and removed with it. Mounts may be inside."""
     working_dir: str = ""
     policy: Policy = Policy()
     logs: LogExport | None = None
-    told: str = ""
+    config_job: str = msgspec.field(default="", name="told")
     """A JSON object that TF_CONFIG and CLUSTER_SPEC show as `job`."""
     trial: str = ""
     """Which trial of a search this is, as TF_CONFIG and CLUSTER_SPEC show it in `task`."""
     debug: bool = False
     """Keep the workspace after the end, and open shells."""
     shell: bool = False
-    """People may open shells in its replicas while they run."""
+    """Users may open shells in its running replicas."""
     dashboard: bool = False
-    """The lead has a port of its own for a page that people may open while it runs."""
+    """The lead has a port for a page that users may open while it runs."""
     key: str = ""
-    """The key of the ring that protects what is kept of the job; empty: none does."""
+    """The key of the ring that encrypts the job's stored data; empty: not encrypted."""
     wrapped_key: str = ""
-    """The job's own data key, wrapped by `key`, which is made when the job is created."""
+    """The job's data key, made when the job is created and encrypted with `key`."""
     search: Search | None = None
-    """The job tries parameters: it has no gang of its own, its trials are jobs."""
+    """The job is a hyper-parameter search: it has no gang; its trials are jobs."""
 
     @property
     def saves(self) -> bool:
-        """Whether something may have to be brought back at the end, or copies be removed before it is told."""
+        """Whether the engine may have to store outputs, or remove copies, before the end is reported."""
         if self.key and self.mounts:
             return True
         return self.logs is not None or any(not mount.read_only for mount in self.mounts)
@@ -156,10 +167,12 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
         return next(role for role in self.roles if role.leads)
 
     @property
+    def parts(self) -> Parts:
+        """Computed on each call, in the order of Launch.replicas()."""
+        roles = sorted(self.roles, key=lambda role: not role.leads)
+        return tuple((role.replicas, role.resources.share) for role in roles)
+
+    @property
     def share(self) -> Share:
-        """What the whole gang counts for. Worked out anew each time."""
-        total = Share(0, 0, 0)
-        for role in self.roles:
-            one = role.resources.share
-            total += Share(one.cpu * role.replicas, one.memory * role.replicas, one.gpus * role.replicas)
-        return total
+        """What the whole gang is charged for. Computed on each call."""
+        return sum((share.times(count) for count, share in self.parts), Share(0, 0, 0))

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     KILLED = "killed by a signal"
     OUT_OF_MEMORY = "out of memory"
     TIME_LIMIT = "time limit"
+    DISK_LIMIT = "disk limit"
     STOPPED = "stopped"
     PREEMPTED = "preempted"
     NODE_LOST = "node lost"

@@ -1,4 +1,4 @@
-"""A shell beside a replica's program, as whoever opened it sees it."""
+"""A shell beside a replica's program."""
 
 from typing import NamedTuple, Protocol
 
@@ -9,22 +9,22 @@ class Size(NamedTuple):
 
 
 class Terminal(Protocol):
-    """What is typed goes in, what is to be shown comes out, both as bytes."""
+    """The input and output of a shell, as bytes."""
 
     async def read(self) -> bytes:
-        """What has come since the last time, once there is something. Empty: the shell has ended."""
+        """Waits for output and returns it. Empty: the shell has ended."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Waits while the program does not read."""
+        """Waits until the shell has read earlier input."""
         ...
 
     def resize(self, size: Size) -> None: ...
 
     async def code(self) -> int | None:
-        """After the end: how it exited, 128 + n for signal n. None: nobody knows."""
+        """The exit code after the end, 128 + n for signal n; None if unknown."""
         ...
 
     def close(self) -> None:
-        """The shell is told that its terminal is gone, and ends by that."""
+        """Hangs up the terminal, which ends the shell."""
         ...

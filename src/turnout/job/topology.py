@@ -1,4 +1,4 @@
-"""Who talks to whom: the gang's map as each convention spells it, in environment variables.
+"""The addresses of a gang's members in environment variables, in the form of each convention.
 
 Every member is a rank, in the order of the map: the lead is 0. Parameter servers are ranks too, because programs
 that use both (torch's RPC) count them. There is one rank on each "node": its own address.
@@ -13,14 +13,14 @@ TF_CONFIG = "TF_CONFIG"
 CLUSTER_SPEC = "CLUSTER_SPEC"
 """Vertex' map, with the roles' own names."""
 DASHBOARD_PORT = "AIP_DASHBOARD_PORT"
-"""Where the lead of a job with a dashboard may listen. The name is ours: Google documents none."""
+"""The port on which the lead of a job with a dashboard may listen. Google documents no name for it; this is ours."""
 
 _EVALUATOR = "evaluator"
-"""To TensorFlow it is a task, but no part of the cluster."""
+"""A task in TensorFlow, but not a member of the cluster."""
 
 
 def variables(gang: Gang, rank: int, named: bool = False) -> dict[str, str]:
-    """What member number `rank` is told, besides the maps. `named`: hosts have names instead of addresses."""
+    """The variables of member `rank`, besides the maps. `named`: with host names instead of addresses."""
     lead = gang[0]
     return {
         "MASTER_ADDR": lead.host if named else lead.address,
@@ -32,21 +32,21 @@ def variables(gang: Gang, rank: int, named: bool = False) -> dict[str, str]:
 
 
 def maps(launch: Launch, gang: Gang, named: bool = False) -> dict[str, str]:
-    """The maps as far as they are the same for all members, by variable. A member's `tasks` complete the text.
+    """The common part of the maps of all members, by variable. A member's `tasks` complete the text.
 
-    In two parts, because the whole text for every member of a big gang would be far too much.
+    There are two parts because the whole text for every member of a large gang would take too much memory.
     """
     types = _types(launch)
     roles = [(types.get(peer.name.role, peer.name.role), peer) for peer in gang]
     cluster = [one for one in roles if one[0] != _EVALUATOR]
     own = [(peer.name.role, peer) for peer in gang]
-    shown = f'"job":{launch.spec.told},' if launch.spec.told else ""
+    shown = f'"job":{launch.spec.config_job},' if launch.spec.config_job else ""
     plain = _map(own, named) + shown
     return {TF_CONFIG: plain if cluster == own else _map(cluster, named) + shown, CLUSTER_SPEC: plain}
 
 
 def tasks(launch: Launch, me: Peer) -> dict[str, str]:
-    """What comes behind the gang's `maps` for this member."""
+    """The text that follows the gang's `maps` for this member."""
     role, index, trial = me.name.role, me.name.index, launch.spec.trial
     return {
         TF_CONFIG: _task(_types(launch).get(role, role), index, trial),

@@ -1,5 +1,5 @@
-"""What is beside the user's process on a node.
+"""The runner: what runs beside the user's process on a node.
 
-`plan` says, without doing anything, what a replica's process is to be; `keeper` is the process that starts it,
-outlives the service, and tells how it ended.
+`plan` computes what a replica's process will be, without doing anything. `supervisor` is the process that starts it,
+outlives the service, and reports how it ended. `stager` copies data.
 """

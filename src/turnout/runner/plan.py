@@ -1,16 +1,16 @@
-"""What a replica's process is to be, worked out without doing anything: a value that can be printed and tested.
+"""The plan of a replica's process, computed without doing anything: a value that can be printed and tested.
 
-In the sandbox a replica finds its mounts at exactly their targets, its scratch directories likewise, and its own space
-at `/workspace` (which is also its HOME) and `/tmp`. Without one the host's paths cannot be taken, so the same tree is
-laid out below `tmp/root` in the replica's directory, with links for the mounts, and arguments and variables that name
-a mount's target or a scratch directory are rewritten to the real one. In both, TURNOUT_ROOT is what to put before a
-target and TURNOUT_MOUNT_0… are where the mounts are.
+In a sandbox a replica finds its mounts and scratch directories at exactly their targets, and its own space at
+`/workspace` (also its HOME) and `/tmp`. Without one, the host's paths cannot be used: the same tree is made below
+`space/tmp/root` in the replica's directory, with links for the mounts, and arguments and variables that name a target
+are rewritten to the real path. In both cases TURNOUT_ROOT is the prefix for targets, and TURNOUT_MOUNT_0… are the
+mounts.
 
-A mount's source lies where other jobs may write, and can be swapped for a link at any time. So the sandbox is never
-given its path: the keeper goes down to it without following links and shows it at a place of its own, in a mount
-namespace that only this replica has. Without a sandbox nothing keeps jobs apart, and the links are a convenience.
+Other jobs may write where a mount's source lies, and can replace it by a link at any time. So the sandbox never gets
+its path: the supervisor opens it without following links and binds it in a mount namespace of this replica. Without a
+sandbox nothing separates jobs, and the links are a convenience.
 
-The working directory is the spec's, else the first mount, else the replica's own space.
+The working directory is the spec's, or else the first mount, or else the replica's own space.
 """
 
 import posixpath
@@ -21,6 +21,7 @@ import msgspec
 from turnout.job import Gang, Launch, Peer, ReplicaName, Role
 from turnout.job.conventions import convention
 from turnout.job.expand import expand_late
+from turnout.job.resources import CORE
 from turnout.job.topology import DASHBOARD_PORT, TF_CONFIG, maps, tasks, variables
 from turnout.paths import Paths
 from turnout.runner.allowance import Allowance, allowance
@@ -31,7 +32,7 @@ from turnout.runner.targets import (
     Impossible,
     check_targets,
     farm,
-    move,
+    rewrite,
     scratch_paths,
     within,
 )
@@ -39,15 +40,15 @@ from turnout.runner.targets import (
 PYTHONS = frozenset({"python", "python2", "python3"})
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WORKSPACE = "/workspace"
-OUTLETS = "/run/out"
-"""Where the sandbox's /dev/stdout and /dev/stderr lead to."""
+STREAM_PIPES = "/run/out"
+"""The directory in a sandbox that contains the pipes behind /dev/stdout and /dev/stderr."""
 
-# Among what goes with the workspace.
-_SCRATCH = "scratch"
+# It is removed with the workspace.
+_SCRATCH = "space/scratch"
 
 SPILL = 6
-# Bubblewrap takes 9000 in all, its own among them.
-_MOST_ARGUMENTS = 8000
+# Bubblewrap takes at most 9000 arguments, its own included.
+_MAX_ARGUMENTS = 8000
 _UNSPILL = """import os, sys
 with open({fd}) as file:
     argv = file.read().split(chr(0))
@@ -59,7 +60,7 @@ except OSError as error:
 
 
 class Runtime(NamedTuple):
-    """An interpreter, the directory of program names that leads to it, and what it needs to see of the host."""
+    """An interpreter, the directory of program names that lead to it, and what it needs from the host."""
 
     python: str
     shims: str
@@ -68,81 +69,94 @@ class Runtime(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What is the same for every replica of an engine."""
+    """Settings that all replicas of an engine share."""
 
     sandbox: tuple[str, ...] = ()
-    """Bubblewrap and its options that are always the same; empty: no sandbox."""
+    """Bubblewrap and the options that never change; empty: no sandbox."""
     processes: int = 4096
     log_bytes: int = 1 << 30
+    disk: int = 0
+    """Limit of a replica's workspace and /tmp in bytes; 0: what the job asks for."""
     gpus: bool = False
-    """There are GPUs here, so who gets none is told so."""
+    """The machine has GPUs, so a replica without one gets an empty CUDA_VISIBLE_DEVICES."""
     gpu_devices: tuple[str, ...] = ()
-    """Device files that a replica with a GPU needs besides the GPU's own; empty: they are simulated."""
+    """Device files that a replica with a GPU needs besides the GPU's own; empty: the GPUs are simulated."""
     user: str = ""
+    uid: int = 0
     group: int = 0
-    """The user's name, and the id of its group."""
+    """The user of the project's jobs: its name, its uid (0: the supervisor's own), and the id of its group."""
+    own_network: bool = False
+    """Each gang has a private network."""
 
 
 class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process. Names in `dirs` and `links` are relative to the replica's directory, which has `work` and `tmp`."""
+    """One process. Names in `dirs` and `links` are relative to the replica's directory."""
 
     name: str
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    cpu: float
+    millicores: int
     memory: int
     processes: int
-    """How many processes and threads it may have at once."""
+    """Limit of processes and threads at a time."""
+    cpu: float
+    """Cores: read only by a supervisor of an earlier version whose jobs still run."""
     tasks: dict[str, str] = {}
-    """Variables that are the gang's `maps` with this at the end."""
+    """Variables whose value is the gang's entry in `maps` followed by this."""
     cwd_mount: int | None = None
-    """The mount that `cwd` is in, where there is no sandbox."""
+    """The number of the mount that contains `cwd`, without a sandbox."""
     dirs: list[str] = []
     links: dict[str, str] = {}
     sandbox: list[str] = []
-    """Bubblewrap's options besides those that are the same for all; left out: no sandbox."""
+    """Further options for bubblewrap; left out: no sandbox."""
     passwd: str = ""
-    """The sandbox's /etc/passwd, where it is not the one that is the same for all."""
+    """The sandbox's /etc/passwd, if it differs from the shared one."""
     spill: list[str] = []
-    """The real command line where it is too long for bubblewrap: the program in `argv` finds it at descriptor SPILL."""
+    """The command line, if it is too long for bubblewrap. The program in `argv` reads it from descriptor SPILL."""
     shell: bool = False
-    """People may open shells in it."""
+    """Users may open shells in it."""
 
 
 class Shared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is the same for all replicas of a gang, said once: in a gang of thousands it is most of it."""
+    """What all replicas of a gang share, sent once: in a gang of thousands it is most of the plan."""
 
     mounts: list[tuple[str, tuple[str, ...]]]
-    """Each source: a root, and the way down from there."""
+    """Each source: a root, and the names on the way down."""
     stage: str
-    """A directory in which `0`, `1`… are where the sandbox looks for the mounts."""
+    """A directory whose subdirectories `0`, `1`… are the sandbox's sources of the mounts."""
     maps: dict[str, str]
     hosts: str
     """The sandbox's /etc/hosts."""
     sandbox: str
-    """Bubblewrap and the options that are the same for every replica, with a NUL behind each."""
+    """Bubblewrap and the shared options, each with a NUL at its end."""
     seal: dict[str, str] | None = None
-    """The key that the logs are sealed with, which only ever lies in memory: see `turnout.vault.pump`."""
+    """The key for the logs, which exists only in memory: see `turnout.vault.log_encrypter`."""
+    network: bool = False
+    """The gang has a private network."""
 
 
 class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch", omit_defaults=True):
-    """What the keeper is told: the whole gang in one message."""
+    """The message to the supervisor: a whole gang."""
 
     a: str
     note: dict[str, tuple[str, tuple[int, ...]]]
-    """Each replica's address and ports: the keeper keeps it, and gives it back after a restart of the service."""
+    """Address and ports of each replica. The supervisor keeps them and returns them to a restarted service."""
     grace: float
     limit: float | None
     log_bytes: int
     shared: Shared
     replicas: list[ReplicaPlan]
     allowance: Allowance | None = None
-    """Likewise kept and given back."""
+    """Kept and returned like `note`."""
+    user: int = 0
+    """The uid of its processes; 0: the supervisor's own, where that was not started as root."""
+    disk: dict[str, int] = {}
+    """Limit of the workspace and /tmp in bytes, by role; left out: no limit."""
 
 
-class Again(msgspec.Struct, frozen=True, tag_field="t", tag="again"):
-    """One member of a gang that was launched before, for the `restarts`th time."""
+class RestartPlan(msgspec.Struct, frozen=True, tag_field="t", tag="again"):
+    """The message to restart one replica of a launched gang, for the `restarts`th time."""
 
     a: str
     restarts: int
@@ -151,7 +165,7 @@ class Again(msgspec.Struct, frozen=True, tag_field="t", tag="again"):
 
 
 class _Member(NamedTuple):
-    """All that a replica's plan follows from."""
+    """Everything that a replica's plan depends on."""
 
     launch: Launch
     gang: Gang
@@ -186,13 +200,13 @@ def plan_gang(
     seal: dict[str, str] | None = None,
     only: ReplicaName | None = None,
 ) -> GangPlan:
-    """`runtimes` by the name that roles ask for. `seal`: see Shared. `only`: of nobody else. Raises Impossible."""
+    """`runtimes` by the name that roles use. `seal`: see Shared. `only`: plan this replica alone. Raises Impossible."""
     scratch = scratch_paths(launch.spec.scratch, binds) if launch.spec.scratch else []
     check_targets([bind.target for bind in binds], scratch)
     stage = str(paths.stage)
     boxed = bool(layout.sandbox)
     hosts = _hosts(gang, convention(launch.dialect).domain(launch)) if boxed else ""
-    told = _maps(launch, gang, boxed)
+    cluster_maps = _maps(launch, gang, boxed)
     replicas: list[ReplicaPlan] = []
     for rank, (name, role) in enumerate(launch.replicas()):
         if only not in (None, name):
@@ -200,13 +214,15 @@ def plan_gang(
         home = paths.home(launch.attempt, name)
         runtime = runtimes[role.program.runtime]
         replicas.append(
-            _plan(_Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, told))
+            _plan(
+                _Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, cluster_maps)
+            )
         )
     policy = launch.spec.policy
     note = {str(peer.name): (peer.address, peer.ports) for peer in gang}
     sandbox = "".join(option + "\0" for option in layout.sandbox)
     mounts = [(bind.root, bind.parts) for bind in binds]
-    shared = Shared(mounts, stage, told, hosts, sandbox, seal)
+    shared = Shared(mounts, stage, cluster_maps, hosts, sandbox, seal, layout.own_network)
     return GangPlan(
         str(launch.attempt),
         note,
@@ -216,15 +232,22 @@ def plan_gang(
         shared,
         replicas,
         allowance(launch),
+        layout.uid,
+        _disk(launch, layout.disk),
     )
+
+
+def _disk(launch: Launch, most: int) -> dict[str, int]:
+    asked = {role.name: role.resources.disk or most for role in launch.spec.roles}
+    return {role: min(bytes, most or bytes) for role, bytes in asked.items() if bytes}
 
 
 def _maps(launch: Launch, gang: Gang, boxed: bool) -> dict[str, str]:
     own = convention(launch.dialect)
-    told = maps(launch, gang, boxed and own.by_name) | own.maps(launch, gang, boxed)
+    found = maps(launch, gang, boxed and own.by_name) | own.maps(launch, gang, boxed)
     if len(gang) == 1 and not own.ranks_one:
-        del told[TF_CONFIG]
-    return told
+        del found[TF_CONFIG]
+    return found
 
 
 def _hosts(gang: Gang, domain: str) -> str:
@@ -248,14 +271,14 @@ def _plan(member: _Member) -> ReplicaPlan:
 def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     home, binds, layout = member.home, member.binds, member.layout
     options = ["--hostname", member.me.host]
-    options += ("--ro-bind", f"{home}/box/out", OUTLETS)
-    options += ("--bind", f"{home}/tmp", "/tmp", "--bind", f"{home}/work", WORKSPACE)
+    options += ("--ro-bind", f"{home}/space/box/out", STREAM_PIPES)
+    options += ("--bind", f"{home}/space/tmp", "/tmp", "--bind", f"{home}/space/work", WORKSPACE)
     inner = [bind for bind in member.runtime.binds if any(within(bind[1], path) for path in member.scratch)]
     for source, target in ((member.runtime.shims, SHIMS), *member.runtime.binds):
         options += ("--ro-bind", source, target) if (source, target) not in inner else ()
     dirs: list[str] = []
     for number, path in enumerate(member.scratch):
-        # Mounts within come after it: their mount points are made in there before any process of the job can.
+        # Mounts inside it come later: their mount points are made before any process of the job can run.
         dirs += () if dirs else (_SCRATCH,)
         dirs.append(f"{_SCRATCH}/{number}")
         options += ("--bind", f"{home}/{_SCRATCH}/{number}", path)
@@ -269,7 +292,7 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
         for device in layout.gpu_devices if member.gpus else ():
             options += ("--dev-bind", device, device)
     spill: list[str] = []
-    if len(argv) > _MOST_ARGUMENTS:
+    if len(argv) > _MAX_ARGUMENTS:
         argv, spill = [member.runtime.python, "-I", "-S", "-c", _UNSPILL.format(fd=SPILL)], argv
     cwd = member.launch.spec.working_dir or (binds[0].target if binds else WORKSPACE)
     options += ("--chdir", cwd)
@@ -299,39 +322,39 @@ def _user_name(member: _Member) -> str:
 
 def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
     home, binds = member.home, member.binds
-    moved = _moved(member)
+    real_paths = _real_paths(member)
     own = {
         "PATH": f"{member.runtime.shims}:{SYSTEM_PATH}",
-        "HOME": f"{home}/work",
-        "TMPDIR": f"{home}/tmp",
+        "HOME": f"{home}/space/work",
+        "TMPDIR": f"{home}/space/tmp",
         "TURNOUT_ROOT": f"{home}/{FARM}",
     }
     own |= {f"TURNOUT_MOUNT_{number}": bind.source for number, bind in enumerate(binds)}
-    told = convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
-    own |= {name: move(text, moved) for name, text in told.items()}
+    dialect = convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
+    own |= {name: rewrite(text, real_paths) for name, text in dialect.items()}
     wanted = member.launch.spec.working_dir
     if wanted:
-        cwd = move(wanted, moved)
+        cwd = rewrite(wanted, real_paths)
         cwd = cwd if cwd != wanted else f"{home}/{FARM}{posixpath.normpath(wanted)}"
     else:
-        cwd = binds[0].source if binds else f"{home}/work"
+        cwd = binds[0].source if binds else f"{home}/space/work"
     extra = [f"{FARM}{path}" for path in member.scratch]
     if cwd.startswith(f"{home}/{FARM}/"):
         extra.append(cwd.removeprefix(f"{home}/"))
     dirs, links = farm(binds, extra)
     mount = next((number for number, bind in enumerate(binds) if within(cwd, bind.source)), None)
-    argv = [move(text, moved) for text in argv]
-    env = {name: move(text, moved) for name, text in member.role.env.items()}
+    argv = [rewrite(text, real_paths) for text in argv]
+    env = {name: rewrite(text, real_paths) for name, text in member.role.env.items()}
     return _replica(member, argv, own, cwd, cwd_mount=mount, dirs=dirs, links=links, env=env)
 
 
-def _moved(member: _Member) -> dict[str, str]:
-    """Where the targets really are. The inner ones first, so that the first that fits is the right one."""
-    moved = {bind.target.rstrip("/"): bind.source for bind in member.binds}
+def _real_paths(member: _Member) -> dict[str, str]:
+    """The real path of each target, inner targets first, so that the first match is the right one."""
+    real_paths = {bind.target.rstrip("/"): bind.source for bind in member.binds}
     if not member.scratch:
-        return moved
-    moved |= {path: f"{member.home}/{FARM}{path}" for path in member.scratch}
-    return dict(sorted(moved.items(), key=lambda item: -len(item[0])))
+        return real_paths
+    real_paths |= {path: f"{member.home}/{FARM}{path}" for path in member.scratch}
+    return dict(sorted(real_paths.items(), key=lambda item: -len(item[0])))
 
 
 def _replica(
@@ -370,14 +393,15 @@ def _replica(
         spill=spill or [],
         passwd=passwd,
         shell=member.launch.spec.opens_shells,
-        cpu=resources.cpu,
+        millicores=resources.millicores,
+        cpu=resources.millicores / CORE,
         memory=resources.memory,
         processes=member.layout.processes,
     )
 
 
 def _environment(member: _Member) -> dict[str, str]:
-    """What every replica is told, whatever it runs in; the user's own variables come on top."""
+    """Variables of every replica, with or without a sandbox. The user's variables override them."""
     user = _user_name(member)
     env = {
         "USER": user,
@@ -387,9 +411,9 @@ def _environment(member: _Member) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TURNOUT_JOB": str(member.launch.attempt.job),
     }
-    told = convention(member.launch.dialect)
-    if len(member.gang) > 1 or told.ranks_one:
-        env |= variables(member.gang, member.rank, told.by_name and bool(member.layout.sandbox))
+    dialect = convention(member.launch.dialect)
+    if len(member.gang) > 1 or dialect.ranks_one:
+        env |= variables(member.gang, member.rank, dialect.by_name and bool(member.layout.sandbox))
     if member.launch.spec.dashboard and member.rank == 0:
         env[DASHBOARD_PORT] = str(member.me.ports[-1])
     if member.gpus or member.layout.gpus:

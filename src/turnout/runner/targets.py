@@ -1,14 +1,17 @@
-"""Where mounts and scratch directories may be, and how that is shown where there is no sandbox."""
+"""Where mounts and scratch directories may be, and how they are shown without a sandbox."""
 
 import itertools
 import posixpath
 from typing import NamedTuple
 
 SHIMS = "/opt/turnout/bin"
-FARM = "tmp/root"
-"""Without a sandbox: where the tree is laid out that it would show. Among what goes with the workspace."""
+FARM = "space/tmp/root"
+"""Without a sandbox: the tree that a sandbox would show, in the replica's directory. It is removed with the workspace.
+"""
+_FIXED = len(FARM.split("/"))
+"""The leading parts that all names in it share; all but the last exist already."""
 
-# Where a mount would hide what the sandbox itself is made of.
+# A mount there would hide the sandbox's own files.
 _TAKEN = (
     "/usr",
     "/bin",
@@ -28,7 +31,7 @@ _TAKEN = (
 class Bind(NamedTuple):
     root: str
     parts: tuple[str, ...]
-    """From a root that no job can change, the way down to the source, on which no link is followed."""
+    """The way from `root`, which no job can change, down to the source. No link on it is followed."""
     target: str
     read_only: bool
 
@@ -38,11 +41,11 @@ class Bind(NamedTuple):
 
 
 class Impossible(Exception):
-    """This launch cannot be planned; the message says why."""
+    """The launch cannot be planned; the message says why."""
 
 
 def scratch_paths(wanted: tuple[str, ...], binds: list[Bind]) -> list[str]:
-    """Without those that a mount takes the place of; the outer ones first."""
+    """Scratch directories, outer ones first, without those that a mount replaces."""
     taken = {bind.target.rstrip("/") for bind in binds}
     return sorted({path.rstrip("/") or "/" for path in wanted} - taken)
 
@@ -54,11 +57,11 @@ def check_targets(targets: list[str], scratch: list[str]) -> None:
         _check_target(path, "scratch directory")
         outer = next((target for target in targets if within(path, target.rstrip("/"))), None)
         if outer:
-            raise Impossible(f"scratch directory {path} lies within {outer}, which is a mount's")
-    # The mount point of an inner one would be made in the outer one, through whatever links a job has put there.
+            raise Impossible(f"scratch directory {path} lies within {outer}, which is a mount target")
+    # The inner mount point would be made inside the outer mount, through any link that a job has put there.
     for inner, outer in itertools.permutations(targets, 2):
         if inner.rstrip("/").startswith(outer.rstrip("/") + "/"):
-            raise Impossible(f"mount target {inner} lies within {outer}, which is another mount's")
+            raise Impossible(f"mount target {inner} lies within {outer}, which is another mount target")
 
 
 def _check_target(target: str, what: str) -> None:
@@ -73,7 +76,7 @@ def within(path: str, directory: str) -> bool:
 
 
 def farm(binds: list[Bind], extra: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Directories, parents first, and links that show the mounts as the sandbox would."""
+    """Directories, parents first, and links that show the mounts as a sandbox would."""
     links: dict[str, str] = {}
     dirs: dict[str, None] = {}
     for bind in binds:
@@ -87,15 +90,15 @@ def farm(binds: list[Bind], extra: list[str]) -> tuple[list[str], dict[str, str]
 
 def _parents(name: str) -> list[str]:
     parts = name.split("/")
-    return ["/".join(parts[:length]) for length in range(2, len(parts))]
+    return ["/".join(parts[:length]) for length in range(_FIXED, len(parts))]
 
 
-def move(text: str, moved: dict[str, str]) -> str:
-    """`/data/x` and `--dir=/data/x` with the mount's real directory for its target; anything else as it is."""
-    if not moved:
+def rewrite(text: str, real_paths: dict[str, str]) -> str:
+    """Replaces a mount's target at the start of `/data/x` or `--dir=/data/x` by its real directory."""
+    if not real_paths:
         return text
     flag, equals, path = text.partition("=") if text.startswith("-") else ("", "", text)
-    for target, source in moved.items():
+    for target, source in real_paths.items():
         if path == target or path.startswith(target + "/"):
             return flag + equals + source + path[len(target) :]
     return text

@@ -1,10 +1,11 @@
-"""Hyper-parameter search: ask for a point, tell how it did, when to stop a trial, what mattered.
+"""Hyper-parameter search: suggests points, runs trials, stops bad ones early and computes parameter importance.
 
-The libraries that know how live in a process of their own, and only as long as a search does.
+The libraries run in a few worker processes, which end when they are idle.
 """
 
-from turnout.search.asker import Asker, missing_packages
-from turnout.search.conductor import Conductor
-from turnout.search.hands import Hands
+from turnout.search.controller import SearchController
+from turnout.search.study_client import StudyClient, missing_packages
+from turnout.search.trial_runner import TrialRunner
+from turnout.search.worker_pool import SearchWorkerPool
 
-__all__ = ["Asker", "Conductor", "Hands", "missing_packages"]
+__all__ = ["SearchController", "SearchWorkerPool", "StudyClient", "TrialRunner", "missing_packages"]

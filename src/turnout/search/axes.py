@@ -1,4 +1,4 @@
-"""Between a parameter's values and the positions on an axis that the libraries move along."""
+"""Maps parameter values to numeric positions on an axis, which the libraries search, and back."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ class Axis(msgspec.Struct, frozen=True):
     high: float
     log: bool = False
     mirrored: bool = False
-    """The value is low + high - position: a logarithm that looks closer at the high end."""
+    """The value is low + high - position: a log scale with more resolution at the high end."""
     values: tuple[Value, ...] = ()
 
     def value(self, position: float) -> Value:
@@ -34,13 +34,13 @@ class Axis(msgspec.Struct, frozen=True):
         return self.low + self.high - float(value) if self.mirrored else float(value)
 
     @property
-    def resting(self) -> float:
-        """Where a parameter that a condition rules out is taken to be, for those who need it somewhere."""
+    def inactive_position(self) -> float:
+        """The position of an inactive parameter, for libraries that need one."""
         return self.low if self.values else (self.low + self.high) / 2
 
 
 class Space:
-    """The axes of a search, without the parameters that have one value only."""
+    """The axes of a search, without parameters that have only one value."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self._parameters = parameters
@@ -49,7 +49,7 @@ class Space:
         self.conditional = any(parameter.condition for parameter in parameters)
 
     def point(self, positions: dict[str, float]) -> Point:
-        """The values at these positions, as far as their conditions hold."""
+        """The values at these positions, without inactive parameters."""
         free = {axis.name: axis.value(positions[axis.name]) for axis in self.axes}
         return self.complete(free)
 
@@ -59,11 +59,11 @@ class Space:
         return only_active(self._parameters, in_order)
 
     def positions(self, point: Point) -> dict[str, float]:
-        """The positions of what is there."""
+        """The positions of the active parameters."""
         return {axis.name: axis.position(point[axis.name]) for axis in self.axes if axis.name in point}
 
     def active(self, name: str, so_far: Point) -> bool:
-        """Whether the condition of a parameter holds, given the values of those before it."""
+        """Whether the condition of a parameter holds, given the values of the parameters before it."""
         condition = next(parameter.condition for parameter in self._parameters if parameter.name == name)
         return condition is None or (self._fixed | so_far).get(condition.parent) in condition.values
 

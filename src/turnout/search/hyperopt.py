@@ -1,7 +1,7 @@
 """`tpe_search` and `anneal_search`, by hyperopt.
 
-Each of its suggestions depends on nothing but the trials and a seed, which `fmin` draws one after another from its
-generator: so does this.
+A suggestion depends only on the trials and on a seed. Like `fmin`, this draws one seed for each suggestion from a
+generator.
 """
 
 import functools
@@ -14,13 +14,14 @@ import numpy as np
 from hyperopt import anneal, hp, rand, tpe
 from hyperopt.base import JOB_STATE_DONE, JOB_STATE_NEW, STATUS_FAIL, STATUS_NEW, STATUS_OK, Domain
 
-from turnout.job.algorithms import told
+from turnout.job.algorithms import param_value
 from turnout.job.search import Algorithm, Point
 from turnout.search.axes import Axis, Space
-from turnout.search.seen import Seen
+from turnout.search.suggester import KnownTrial
 
-_LARGEST = 2**31 - 1
-_OWN_ATTEMPTS = 10
+_LARGEST_SEED = 2**31 - 1
+_MODEL_ATTEMPTS = 10
+"""After this many skipped points of a trial, points are drawn at random."""
 
 
 class Hyperopt:
@@ -28,34 +29,34 @@ class Hyperopt:
         self._space = space
         self._suggest = _algorithm(algorithm)
         self._sign = -1.0 if maximize else 1.0
-        self._domain = Domain(_nothing, {axis.name: _distribution(axis) for axis in space.axes})
+        self._domain = Domain(_never_called, {axis.name: _distribution(axis) for axis in space.axes})
         self._seed = seed
         self._generator = np.random.default_rng(seed)
-        self._drawn: list[int] = []
-        self._documents: dict[int, tuple[Seen, dict[str, Any]]] = {}
+        self._seeds: list[int] = []
+        self._documents: dict[int, tuple[KnownTrial, dict[str, Any]]] = {}
 
-    def suggest(self, number: int, seen: Sequence[Seen], attempt: int) -> Point:
-        trials = hyperopt.trials_from_docs([self._known(trial) for trial in seen], validate=False)
-        suggest = self._suggest if attempt < _OWN_ATTEMPTS else rand.suggest
+    def suggest(self, number: int, seen: Sequence[KnownTrial], attempt: int) -> Point:
+        trials = hyperopt.trials_from_docs([self._document_of(trial) for trial in seen], validate=False)
+        suggest = self._suggest if attempt < _MODEL_ATTEMPTS else rand.suggest
         (document,) = suggest([number], self._domain, trials, self._seed_of(number, attempt))
         return self._space.point({name: found[0] for name, found in document["misc"]["vals"].items()})
 
     def _seed_of(self, number: int, attempt: int) -> int:
         if attempt:
-            return int(np.random.default_rng([self._seed, number, attempt]).integers(_LARGEST))
-        while len(self._drawn) <= number:
-            self._drawn.append(int(self._generator.integers(_LARGEST)))
-        return self._drawn[number]
+            return int(np.random.default_rng([self._seed, number, attempt]).integers(_LARGEST_SEED))
+        while len(self._seeds) <= number:
+            self._seeds.append(int(self._generator.integers(_LARGEST_SEED)))
+        return self._seeds[number]
 
-    def _known(self, trial: Seen) -> dict[str, Any]:
+    def _document_of(self, trial: KnownTrial) -> dict[str, Any]:
         before, document = self._documents.get(trial.number, (None, {}))
         if before != trial:
-            document = self._document(trial)
+            document = self._new_document(trial)
             self._documents[trial.number] = trial, document
         return document
 
-    def _document(self, trial: Seen) -> dict[str, Any]:
-        """A parameter that was not there has no value, which is how hyperopt tells branches of a space apart."""
+    def _new_document(self, trial: KnownTrial) -> dict[str, Any]:
+        """An inactive parameter has no value: that is how hyperopt tells the branches of a space apart."""
         positions = self._space.positions(trial.point)
         names = [axis.name for axis in self._space.axes]
         result: dict[str, Any] = {"status": STATUS_FAIL if trial.done else STATUS_NEW}
@@ -85,14 +86,14 @@ def _algorithm(algorithm: Algorithm) -> Callable[..., Any]:
     if algorithm.name == "tpe_search":
         return functools.partial(
             tpe.suggest,
-            gamma=float(told(algorithm, "gamma")),
-            n_startup_jobs=int(told(algorithm, "n_initial_points")),
+            gamma=float(param_value(algorithm, "gamma")),
+            n_startup_jobs=int(param_value(algorithm, "n_initial_points")),
             verbose=False,
         )
     return functools.partial(
         anneal.suggest,
-        avg_best_idx=float(told(algorithm, "avg_best_idx")),
-        shrink_coef=float(told(algorithm, "shrink_coef")),
+        avg_best_idx=float(param_value(algorithm, "avg_best_idx")),
+        shrink_coef=float(param_value(algorithm, "shrink_coef")),
     )
 
 
@@ -103,7 +104,7 @@ def _distribution(axis: Axis) -> Any:
         case "real":
             return hp.uniform(axis.name, axis.low, axis.high)
         case "whole" if axis.log:
-            # Half a step more on both sides gives the bounds themselves their whole share.
+            # Half a step more on both sides gives the bounds the same probability as other values.
             return hp.qloguniform(axis.name, math.log(axis.low - 0.5), math.log(axis.high + 0.5), 1)
         case "whole" | "level":
             return hp.quniform(axis.name, axis.low - 0.5, axis.high + 0.5, 1)
@@ -111,5 +112,5 @@ def _distribution(axis: Axis) -> Any:
             return hp.randint(axis.name, len(axis.values))
 
 
-def _nothing(_: object) -> float:
+def _never_called(_: object) -> float:
     raise AssertionError("trials run elsewhere")

@@ -1,4 +1,4 @@
-"""How much each parameter mattered: functional ANOVA on a forest, by Optuna."""
+"""Parameter importance: functional ANOVA on a random forest, by Optuna."""
 
 import math
 import warnings
@@ -10,18 +10,18 @@ from optuna.importance import FanovaImportanceEvaluator
 from optuna.trial import create_trial
 
 from turnout.search.axes import Axis, Space
-from turnout.search.messages import Weight
-from turnout.search.seen import Seen
+from turnout.search.messages import Importance
+from turnout.search.suggester import KnownTrial
 
 SEED = 0
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def importance(space: Space, trials: Sequence[Seen]) -> list[Weight]:
+def importance(space: Space, trials: Sequence[KnownTrial]) -> list[Importance]:
     """The share of the variance that each parameter explains by itself, the largest first; mean and std over the trees.
 
-    Empty with less than two finished trials, or where all did equally well: then nothing is known.
+    Empty with fewer than two results, or if all results are equal.
     """
     done = [trial for trial in trials if trial.value is not None]
     if len(done) < 2 or not space.axes or len({trial.value for trial in done}) == 1:
@@ -40,15 +40,19 @@ def importance(space: Space, trials: Sequence[Seen]) -> list[Weight]:
         except RuntimeError:
             # No tree has any variance: too few trials that differ.
             return []
-    # evaluate() gives the means alone; what it fitted knows how far the trees agree.
-    found = [Weight(name, *evaluator._evaluator.get_importance(n)) for n, name in enumerate(distributions)]
+    # evaluate() returns only the means; the fitted evaluator has the standard deviations too.
+    found = [
+        Importance(name, *evaluator._evaluator.get_importance(n)) for n, name in enumerate(distributions)
+    ]
     return sorted(found, key=lambda weight: -weight.mean)
 
 
-def coordinates(space: Space, trial: Seen) -> dict[str, float]:
-    """Where the trial lies on each axis: logarithms where the scale is one, and a place even for what was not there."""
+def coordinates(space: Space, trial: KnownTrial) -> dict[str, float]:
+    """The trial's coordinate on each axis, on a log scale where the axis has one; inactive parameters get a default."""
     positions = space.positions(trial.point)
-    return {axis.name: coordinate(axis, positions.get(axis.name, axis.resting)) for axis in space.axes}
+    return {
+        axis.name: coordinate(axis, positions.get(axis.name, axis.inactive_position)) for axis in space.axes
+    }
 
 
 def coordinate(axis: Axis, position: float) -> float:

@@ -1,75 +1,90 @@
-"""What the service and the process that holds the libraries say to each other: one line of JSON each, in turns."""
+"""Requests of the service to a search worker, and their replies: a line of JSON each, one request at a time."""
 
 import msgspec
 
+from turnout.child_processes.bootstrap import Reply
 from turnout.job.search import Point, Search
-from turnout.search.seen import Seen
+from turnout.search.suggester import KnownTrial
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """One value of the metric that decides, on a trial's way."""
+    """One value of the first metric, reported by a running trial."""
 
     step: int
     at: int
     value: float
 
 
-class Open(msgspec.Struct, frozen=True, tag="open"):
-    """The first thing said: what the search is."""
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    id: int = 0
+    """`Child.request` sets it."""
+    session: int = 0
+    """The number of the study in the worker."""
+
+
+class Open(_Request, frozen=True, tag="open"):
+    """The first request of a session."""
 
     search: Search
     seed: int
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    number: int
-    news: list[Seen] = []
-    """Trials that are new, or done, since the request before."""
+class _StudyRequest(_Request, frozen=True, kw_only=True):
+    news: list[KnownTrial] = []
+    """Trials that are new or done since the last request."""
 
 
-class Judge(msgspec.Struct, frozen=True, tag="judge"):
+class Ask(_StudyRequest, frozen=True, tag="ask"):
     number: int
-    news: list[Seen] = []
+
+
+class ShouldStop(_StudyRequest, frozen=True, tag="should_stop"):
+    number: int
     measured: dict[int, list[Measured]] = {}
-    """What came since the request before, for each trial's number."""
+    """New values since the last request, by the trial's number."""
+    ends: dict[int, list[Measured]] = {}
+    """The best and the last value of those trials, which may be missing from `measured`."""
 
 
-class Weigh(msgspec.Struct, frozen=True, tag="weigh"):
-    news: list[Seen] = []
+class ComputeImportance(_StudyRequest, frozen=True, tag="importance"):
+    pass
 
 
-class Draw(msgspec.Struct, frozen=True, tag="draw"):
+class Draw(_StudyRequest, frozen=True, tag="draw"):
     name: str
-    """A parameter's name; empty: the importance of all."""
-    news: list[Seen] = []
+    """A parameter's name; empty for the importance of all parameters."""
 
 
-class Scan(msgspec.Struct, frozen=True, tag="scan"):
-    """Look for the metrics in these lines."""
+class Scan(_StudyRequest, frozen=True, tag="scan"):
+    """Apply the metrics' regular expressions to these lines."""
 
     lines: list[str]
-    news: list[Seen] = []
 
 
-Request = Open | Ask | Judge | Weigh | Draw | Scan
+StudyRequest = Ask | ShouldStop | ComputeImportance | Draw | Scan
+Request = Open | StudyRequest
 
 
-class Weight(msgspec.Struct, frozen=True, array_like=True):
+class Importance(msgspec.Struct, frozen=True, array_like=True):
     name: str
     mean: float
     std: float
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class StudyReply(Reply, omit_defaults=True):
+    unknown: bool = False
+    """The session is not open here: the process is new, or has dropped it in favour of others."""
     point: Point | None = None
     stop: bool = False
-    weights: list[Weight] = []
+    weights: tuple[Importance, ...] = ()
     picture: bytes = b""
-    found: list[tuple[int, dict[str, str]]] = []
-    """Which lines have which metrics, as they are spelt there."""
-    wrong: str = ""
-    """What was wrong with the request, in words for its user."""
-    broken: str = ""
-    """What a library raised."""
+    found: tuple[tuple[int, dict[str, str]], ...] = ()
+    """(index of the line, metric → matched text)."""
+    invalid: str = ""
+    """What is wrong with the request, for the user."""
+    library_error: str = ""
+    """The exception of a library."""
     missing: str = ""
-    """The package that is not there."""
+    """The package that is not installed."""
+    memory: bool = False
+    """The process reached its memory limit."""

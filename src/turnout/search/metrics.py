@@ -1,5 +1,6 @@
-"""What a program says of itself, in its log or in a file, and the measurements that it comes to."""
+"""Parses the metrics that a program reports in its log or in a file, and collects them as measurements."""
 
+import itertools
 import json
 import math
 import re
@@ -8,24 +9,28 @@ from typing import NamedTuple
 
 from turnout.job import Measurement, Search
 from turnout.job.search import Metric
+from turnout.search.curve import Curve
+from turnout.search.sample import StepSample
 
 MARK = "TURNOUT_METRIC "
 HYPERTUNE = "/var/hypertune/output.metrics"
-"""Where cloudml-hypertune writes, a line of JSON for each report; it keeps the last hundred."""
+"""The file of cloudml-hypertune: a line of JSON for each report, of which it keeps the last hundred."""
 
+_HYPERTUNE_LINES = 1000
 _LONGEST_LINE = 10_000
+_LONGEST_NAME = 256
 _LARGEST_STEP = (1 << 63) - 1
 
 
-class Said(NamedTuple):
+class MetricReport(NamedTuple):
     at: int
     metrics: dict[str, float]
     step: int | None = None
-    """None: the program does not count."""
+    """None: the program reports no steps."""
 
 
 class Patterns:
-    """The expressions of a search's metrics: in a line the last match counts, group 1 of it if there is one."""
+    """The metrics' regular expressions. The last match in a line counts, or its group 1 if there is one."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._patterns = [(one.name, re.compile(one.regex)) for one in metrics if one.regex]
@@ -39,36 +44,36 @@ class Patterns:
         return found
 
 
-def read_line(at: int, line: str) -> Said | None:
-    """`TURNOUT_METRIC accuracy=0.93 loss=0.2 step=7`, with anything before it; the step may be left out."""
-    _, mark, told = line.partition(MARK)
+def read_line(at: int, line: str) -> MetricReport | None:
+    """`TURNOUT_METRIC accuracy=0.93 loss=0.2 step=7`, with any text before it; the step is optional."""
+    _, mark, fields = line.partition(MARK)
     if not mark:
         return None
     metrics: dict[str, float] = {}
     step = None
-    for pair in told.split():
+    for pair in fields.split():
         name, equals, text = pair.partition("=")
         if name == "step":
             step = _step(text)
         elif equals and name and (value := number(text)) is not None:
             metrics[name] = value
-    return Said(at, metrics, step) if metrics else None
+    return MetricReport(at, metrics, step) if metrics else None
 
 
-def read_hypertune(data: bytes) -> Iterator[Said]:
-    """Lines that are not of its kind are passed over."""
-    for line in data.splitlines():
+def read_hypertune(data: bytes) -> Iterator[MetricReport]:
+    """Reads the last thousand lines and ignores those that are not reports."""
+    for line in data.splitlines()[-_HYPERTUNE_LINES:]:
         try:
-            told = json.loads(line)
-            at = int(float(told.pop("timestamp", 0)) * 1e9)
+            fields = json.loads(line)
+            at = int(float(fields.pop("timestamp", 0)) * 1e9)
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
-        step = _step(str(told.pop("global_step", "")))
-        told.pop("trial", None)
-        values = {str(name): number(str(text)) for name, text in told.items()}
+        step = _step(str(fields.pop("global_step", "")))
+        fields.pop("trial", None)
+        values = {str(name): number(str(text)) for name, text in fields.items()}
         metrics = {name: value for name, value in values.items() if value is not None}
         if metrics and 0 <= at <= _LARGEST_STEP:
-            yield Said(at, metrics, step)
+            yield MetricReport(at, metrics, step)
 
 
 def shortened(line: str) -> str:
@@ -82,52 +87,125 @@ def number(text: str) -> float | None:
         return None
 
 
-class Gathered:
-    """The measurements of one trial. Who does not count steps begins the next with a metric that it has told before."""
+class TrialMetrics:
+    """The measurements of one trial. Without a step in a report, a metric that is reported again starts a new step.
 
-    def __init__(self, search: Search, job: int, number: int, known: Iterable[Measurement] = ()) -> None:
+    Only a sample is kept, see StepSample; the result is exact.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        job: int,
+        number: int,
+        known: Iterable[Measurement] = (),
+        points: int = 1000,
+        names: int = 100,
+    ) -> None:
+        """`known`: the measurements in the store, in the order in which they were reported."""
+        self.curve = Curve(search)
         self._search = search
         self._job, self._number = job, number
-        self._steps: dict[int, Measurement] = {one.step: one for one in known}
+        self._most_names = names
+        self._sample = StepSample(search.metrics, points)
+        self._steps: dict[int, Measurement] = {}
+        self._names: dict[str, str] = {}
         self._last: dict[str, float] = {}
-        for one in self._steps.values():
-            self._last |= one.metrics
-        self._current = max(self._steps, default=0)
-        self._fresh: dict[int, None] = {}
+        self._best: Measurement | None = None
+        self._current = 0
+        self._new: dict[int, None] = {}
+        self._stored: set[int] = set()
+        self._dropped: dict[int, None] = {}
+        for one in known:
+            self._add_names(one.metrics)
+            self._stored.add(one.step)
+            self._keep(one, one.metrics)
 
-    def add(self, said: Said) -> None:
-        step = self._step(said)
+    def add(self, report: MetricReport) -> None:
+        metrics = self._accepted(report.metrics)
+        if not metrics:
+            return
+        report = report._replace(metrics=metrics)
+        step = self._step(report)
         before = self._steps.get(step)
-        metrics = (before.metrics if before else {}) | said.metrics
+        metrics = (before.metrics if before else {}) | report.metrics
         if before and before.metrics == metrics:
             return
-        self._steps[step] = Measurement(self._job, self._number, step, said.at, metrics)
-        self._current = max(self._current, step)
-        self._fresh[step] = None
-        self._last |= said.metrics
+        self._new[step] = None
+        if step in self._dropped:
+            del self._dropped[step]
+            self._stored.add(step)
+        self._keep(Measurement(self._job, self._number, step, report.at, metrics), report.metrics)
 
-    def take(self) -> list[Measurement]:
-        """What is new or has changed since the last time."""
-        fresh, self._fresh = self._fresh, {}
-        return [self._steps[step] for step in fresh]
+    def pending(self) -> int:
+        """How many items `take_new` or `take_dropped` would return, whichever is more."""
+        return max(len(self._new), len(self._dropped))
+
+    def has_dropped(self) -> bool:
+        return bool(self._dropped)
+
+    def take_new(self) -> list[Measurement]:
+        """The measurements to store: those that are new or changed since the last call."""
+        new, self._new = self._new, {}
+        self._stored |= new.keys()
+        return [self._steps[step] for step in new]
+
+    def take_dropped(self, most: int) -> list[int]:
+        """At most `most` of the stored steps that can be deleted; each is returned once."""
+        dropped = list(itertools.islice(self._dropped, most))
+        for step in dropped:
+            del self._dropped[step]
+        return dropped
 
     def outcome(self) -> tuple[float | None, dict[str, float]]:
-        """The value that counts, which may be none or NaN, and all metrics that belong to it."""
-        metric = self._search.metric
-        if self._search.measurement == "best":
-            good = [
-                one for one in self._steps.values() if math.isfinite(one.metrics.get(metric.name, math.nan))
-            ]
-            if good:
-                best = (max if metric.goal == "max" else min)(good, key=lambda one: one.metrics[metric.name])
-                return best.metrics[metric.name], best.metrics
-        return self._last.get(metric.name), self._last
+        """The result, which may be None or NaN, and all metrics of the same measurement."""
+        name = self._search.metric.name
+        if self._search.measurement == "best" and self._best:
+            return self._best.metrics[name], self._best.metrics
+        return self._last.get(name), self._last
 
-    def _step(self, said: Said) -> int:
-        if said.step is not None:
-            return said.step
+    def _keep(self, one: Measurement, report: dict[str, float]) -> None:
+        self._steps[one.step] = one
+        self._current = max(self._current, one.step)
+        self._last |= report
+        if self._search.metric.name in report:
+            self.curve.add(one)
+        self._update_best(one)
+        for step in self._sample.add(one.step, report):
+            del self._steps[step]
+            self._new.pop(step, None)
+            if step in self._stored:
+                self._stored.discard(step)
+                self._dropped[step] = None
+
+    def _update_best(self, one: Measurement) -> None:
+        metric = self._search.metric
+        value = one.metrics.get(metric.name, math.nan)
+        if not math.isfinite(value):
+            return
+        best = self._best.metrics[metric.name] if self._best else value
+        same = self._best is None or (one.step == self._best.step and value == best)
+        if same or (value > best if metric.goal == "max" else value < best):
+            self._best = one
+
+    def _accepted(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Without the metrics whose names exceed the limit."""
+        if not metrics.keys() <= self._names.keys():
+            self._add_names(metrics)
+        return {self._names[name]: value for name, value in metrics.items() if name in self._names}
+
+    def _add_names(self, names: Iterable[str]) -> None:
+        wanted = {one.name for one in self._search.metrics}
+        for name in names:
+            if name in wanted or (len(name) <= _LONGEST_NAME and len(self._names) < self._most_names):
+                # All measurements share one string, because names may be long.
+                self._names.setdefault(name, name)
+
+    def _step(self, report: MetricReport) -> int:
+        if report.step is not None:
+            return report.step
         current = self._steps.get(self._current)
-        if current and not said.metrics.keys() & current.metrics.keys():
+        if current and not report.metrics.keys() & current.metrics.keys():
             return self._current
         return self._current + 1
 

@@ -1,7 +1,7 @@
 """`default` (Optuna's tree-structured Parzen estimator), `random` and `grid`, by Optuna.
 
-Its samplers draw from a generator of their own. In a space without conditions each trial takes the same number of
-draws, so that the generator can be put where it stands before any trial; else it is seeded anew for each.
+Its samplers have their own generators. In a space without conditions each trial takes the same number of draws, so the
+generator can be set to its position before any trial; otherwise a new one is seeded for each trial.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from turnout.job.algorithms import LARGEST_GRID
 from turnout.job.search import Point, Search, levels, only_active, skips
 from turnout.search.axes import Axis, Space
-from turnout.search.seen import Seen
+from turnout.search.suggester import KnownTrial
 
 _STARTUP = 10
 _CANDIDATES = 24
@@ -38,13 +38,13 @@ class Optuna:
     def __init__(self, space: Space, name: str, seed: int, maximize: bool, parallel: int) -> None:
         self._space = space
         self._seed = seed
-        # Nobody hears of the first ten before as many as run at a time are done.
+        # The first results come in batches of `parallel`, so the sampler counts whole batches as startup trials.
         self._startup = math.ceil(_STARTUP / parallel) * parallel
         self._distributions = {axis.name: distribution(axis) for axis in space.axes}
         self._random = RandomSampler(seed=seed)
         self._parzen: TPESampler | None = None
         if name == "default":
-            # Only groups of parameters that come together can be modelled where some depend on others.
+            # With conditional parameters, only groups of parameters that occur together can be modelled.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self._parzen = TPESampler(
@@ -52,70 +52,73 @@ class Optuna:
                 )
             self._random = self._parzen._random_sampler
         self._direction: Literal["maximize", "minimize"] = "maximize" if maximize else "minimize"
-        # A mirrored value does not lead back to exactly where it came from: what is kept is made anew each time.
-        self._keeps = not any(axis.mirrored for axis in space.axes)
-        self._begin()
+        # A mirrored value does not map back to exactly the same position, so the study is built again each time.
+        self._keeps_study = not any(axis.mirrored for axis in space.axes)
+        self._new_study()
 
-    def suggest(self, number: int, seen: Sequence[Seen], attempt: int) -> Point:
-        if not self._keeps:
-            self._begin()
+    def suggest(self, number: int, seen: Sequence[KnownTrial], attempt: int) -> Point:
+        if not self._keeps_study:
+            self._new_study()
         self._learn(seen)
-        self._wind(number, attempt)
+        self._set_generators(number, attempt)
         trial = self._study.ask()
         free: Point = {}
         for axis in self._space.axes:
             if self._space.active(axis.name, free):
                 free[axis.name] = axis.value(_suggest(trial, axis))
-        if number in self._places:
-            self._study.tell(self._places[number], state=TrialState.FAIL)
-        self._places[number] = trial.number
-        self._waiting.add(number)
-        resting = {axis.name: axis.value(axis.resting) for axis in self._space.axes}
-        return self._space.complete(resting | free)
+        if number in self._study_numbers:
+            self._study.tell(self._study_numbers[number], state=TrialState.FAIL)
+        self._study_numbers[number] = trial.number
+        self._unfinished.add(number)
+        inactive = {axis.name: axis.value(axis.inactive_position) for axis in self._space.axes}
+        return self._space.complete(inactive | free)
 
-    def _begin(self) -> None:
+    def _new_study(self) -> None:
         self._study = optuna.create_study(sampler=self._parzen or self._random, direction=self._direction)
-        self._places: dict[int, int] = {}
-        """Our number to the study's: a point that had to be left out has one too."""
-        self._waiting: set[int] = set()
+        self._study_numbers: dict[int, int] = {}
+        """Our trial number → the study's, which also counts skipped points."""
+        self._unfinished: set[int] = set()
 
-    def _learn(self, seen: Sequence[Seen]) -> None:
-        """The study is kept from one trial to the next; made anew from the trials it would be the same."""
+    def _learn(self, seen: Sequence[KnownTrial]) -> None:
+        """Add these trials to the study. A study that is built from all trials at once would be the same."""
         for trial in seen:
-            if trial.number not in self._places:
-                self._places[trial.number] = len(self._study.get_trials(deepcopy=False))
-                self._study.add_trial(frozen(self._space, self._distributions, trial))
+            if trial.number not in self._study_numbers:
+                self._study_numbers[trial.number] = len(self._study.get_trials(deepcopy=False))
+                self._study.add_trial(_frozen_trial(self._space, self._distributions, trial))
                 if not trial.done:
-                    self._waiting.add(trial.number)
-            elif trial.done and trial.number in self._waiting:
-                self._waiting.discard(trial.number)
-                self._study.tell(self._places[trial.number], trial.value, state=_state(trial))
+                    self._unfinished.add(trial.number)
+            elif trial.done and trial.number in self._unfinished:
+                self._unfinished.discard(trial.number)
+                self._study.tell(self._study_numbers[trial.number], trial.value, state=_state(trial))
 
-    def _wind(self, number: int, attempt: int) -> None:
-        """Puts the generators where they stand before this trial if all that came before took their turns."""
-        wide = sum(len(axis.values) if axis.form == "choice" else 1 for axis in self._space.axes)
-        parzen = max(0, number - self._startup) * _CANDIDATES * (1 + len(self._space.axes))
-        first, second = _after(self._seed, number * wide), _after(self._seed, parzen)
+    def _set_generators(self, number: int, attempt: int) -> None:
+        """Set the generators to their position before this trial."""
+        draws = sum(len(axis.values) if axis.form == "choice" else 1 for axis in self._space.axes)
+        parzen_draws = max(0, number - self._startup) * _CANDIDATES * (1 + len(self._space.axes))
+        first, second = (
+            _generator_after(self._seed, number * draws),
+            _generator_after(self._seed, parzen_draws),
+        )
         if attempt or self._space.conditional:
-            first, second = (RandomState(_derived(self._seed, number, attempt, n)) for n in (0, 1))
+            first, second = (RandomState(_derived_seed(self._seed, number, attempt, n)) for n in (0, 1))
         self._random._rng.rng.set_state(first.get_state())
         if self._parzen:
             self._parzen._rng.rng.set_state(second.get_state())
 
 
 class Grid:
-    """Every point once, in the order that GridSampler shuffles them into."""
+    """Every point once, in the shuffled order of GridSampler."""
 
     def __init__(self, search: Search, seed: int) -> None:
         self._search = search
-        self._points = self._walk(seed)
-        self._walked: list[Point] = []
+        self._points = self._shuffled_points(seed)
+        self._known_points: list[Point] = []
 
-    def suggest(self, number: int, seen: Sequence[Seen], attempt: int) -> Point:
-        self._walked += itertools.islice(self._points, number + 1 - len(self._walked))
-        return self._walked[number]
+    def suggest(self, number: int, seen: Sequence[KnownTrial], attempt: int) -> Point:
+        self._known_points += itertools.islice(self._points, number + 1 - len(self._known_points))
+        return self._known_points[number]
 
-    def _walk(self, seed: int) -> Iterator[Point]:
+    def _shuffled_points(self, seed: int) -> Iterator[Point]:
         choices = {parameter.name: levels(parameter) or () for parameter in self._search.parameters}
         study = optuna.create_study(sampler=GridSampler(choices, seed=seed))
         distributions: dict[str, BaseDistribution] = {
@@ -132,8 +135,7 @@ class Grid:
                 yield point
 
 
-def frozen(space: Space, distributions: dict[str, BaseDistribution], trial: Seen) -> FrozenTrial:
-    """The trial as Optuna keeps it."""
+def _frozen_trial(space: Space, distributions: dict[str, BaseDistribution], trial: KnownTrial) -> FrozenTrial:
     positions = space.positions(trial.point)
     return create_trial(
         state=_state(trial),
@@ -163,17 +165,17 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> float:
             return trial.suggest_categorical(axis.name, range(len(axis.values)))
 
 
-def _state(trial: Seen) -> TrialState:
+def _state(trial: KnownTrial) -> TrialState:
     if not trial.done:
         return TrialState.RUNNING
     return TrialState.FAIL if trial.value is None else TrialState.COMPLETE
 
 
-def _after(seed: int, draws: int) -> RandomState:
+def _generator_after(seed: int, draws: int) -> RandomState:
     generator = RandomState(seed)
     generator.random_sample(draws)
     return generator
 
 
-def _derived(*parts: int) -> int:
+def _derived_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1)[0])

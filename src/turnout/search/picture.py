@@ -1,4 +1,4 @@
-"""What the trials say about a parameter, as a PNG."""
+"""Plots of a search as PNG: the metric along a parameter, or the importance of all parameters."""
 
 import io
 import textwrap
@@ -13,7 +13,7 @@ from turnout.errors import Invalid
 from turnout.job.search import Search
 from turnout.search.axes import Axis, Space
 from turnout.search.importance import SEED, coordinate, coordinates, importance, position
-from turnout.search.seen import Seen
+from turnout.search.suggester import KnownTrial
 
 TREES = 64
 STEPS = 60
@@ -21,8 +21,8 @@ BACKGROUND = 200
 BLUE, GREY, RED = "#2563a8", "#8a8f98", "#c0392b"
 
 
-def picture(search: Search, space: Space, trials: Sequence[Seen], name: str) -> bytes:
-    """The metric along one parameter; without a name, how much each of them mattered."""
+def picture(search: Search, space: Space, trials: Sequence[KnownTrial], name: str) -> bytes:
+    """The metric along one parameter; without a name, the importance of all."""
     done = [trial for trial in trials if trial.value is not None]
     figure = Figure(figsize=(6.4, 4.2), dpi=110, layout="constrained")
     axes = figure.subplots()
@@ -40,11 +40,11 @@ def picture(search: Search, space: Space, trials: Sequence[Seen], name: str) -> 
     return file.getvalue()
 
 
-def _draw_importance(axes: Axes, space: Space, done: Sequence[Seen]) -> None:
+def _draw_importance(axes: Axes, space: Space, done: Sequence[KnownTrial]) -> None:
     weights = importance(space, done)[::-1]
-    axes.set_title(f"What mattered, by {len(done)} trials", loc="left")
+    axes.set_title(f"Importance, {len(done)} trials", loc="left")
     if not weights:
-        _say(axes, "Too few trials with different results")
+        _write(axes, "Too few trials with different results")
         return
     names = [textwrap.shorten(weight.name, 32) for weight in weights]
     means, stds = [weight.mean for weight in weights], [weight.std for weight in weights]
@@ -57,18 +57,18 @@ def _draw_importance(axes: Axes, space: Space, done: Sequence[Seen]) -> None:
     axes.set_xlabel("share of the variance explained (fANOVA; mean ± std over trees)")
 
 
-def _draw_parameter(axes: Axes, search: Search, space: Space, done: Sequence[Seen], axis: Axis) -> None:
+def _draw_parameter(axes: Axes, search: Search, space: Space, done: Sequence[KnownTrial], axis: Axis) -> None:
     metric = search.metric
     axes.set_title(f"{metric.name} by {axis.name}, {len(done)} trials", loc="left")
     axes.set_xlabel(axis.name)
     axes.set_ylabel(f"{metric.name} (to be {'maximised' if metric.goal == 'max' else 'minimised'})")
-    there = [trial for trial in done if axis.name in trial.point]
-    if not there:
-        _say(axes, "No trial with this parameter has finished")
+    with_parameter = [trial for trial in done if axis.name in trial.point]
+    if not with_parameter:
+        _write(axes, "No trial with this parameter has finished")
         return
     if len(done) > 1:
         where, mean, std = _marginal(space, done, axis)
-        at = [_shown(axis, position(axis, one)) for one in where]
+        at = [_plotted(axis, position(axis, one)) for one in where]
         if axis.form == "choice":
             axes.errorbar(
                 at, mean, yerr=std, fmt="_", color=BLUE, markersize=24, capsize=4, label="forest, mean ± std"
@@ -76,11 +76,15 @@ def _draw_parameter(axes: Axes, search: Search, space: Space, done: Sequence[See
         else:
             axes.plot(at, mean, color=BLUE, label="forest, mean ± std")
             axes.fill_between(at, mean - std, mean + std, color=BLUE, alpha=0.18, linewidth=0)
-    best = (max if metric.goal == "max" else min)(there, key=lambda trial: trial.value or 0)
+    best = (max if metric.goal == "max" else min)(with_parameter, key=lambda trial: trial.value or 0)
     axes.scatter(
-        [_shown_of(axis, t) for t in there], [t.value or 0 for t in there], s=16, color=GREY, label="trials"
+        [_plotted_value(axis, t) for t in with_parameter],
+        [t.value or 0 for t in with_parameter],
+        s=16,
+        color=GREY,
+        label="trials",
     )
-    axes.scatter([_shown_of(axis, best)], [best.value or 0], s=40, color=RED, label="best", zorder=3)
+    axes.scatter([_plotted_value(axis, best)], [best.value or 0], s=40, color=RED, label="best", zorder=3)
     if axis.values:
         axes.set_xticks(
             range(len(axis.values)),
@@ -91,8 +95,10 @@ def _draw_parameter(axes: Axes, search: Search, space: Space, done: Sequence[See
     axes.legend(frameon=False, fontsize="small")
 
 
-def _marginal(space: Space, done: Sequence[Seen], axis: Axis) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What a forest expects along one axis, over points drawn evenly from the others."""
+def _marginal(
+    space: Space, done: Sequence[KnownTrial], axis: Axis
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The forest's mean prediction along one axis, over points drawn uniformly from the others."""
     names = [one.name for one in space.axes]
     known = np.array([[coordinates(space, trial)[name] for name in names] for trial in done])
     forest = RandomForestRegressor(TREES, random_state=SEED, min_samples_leaf=2 if len(done) > 10 else 1)
@@ -107,14 +113,14 @@ def _marginal(space: Space, done: Sequence[Seen], axis: Axis) -> tuple[np.ndarra
     everywhere = np.repeat(points[None], len(where), axis=0)
     everywhere[:, :, names.index(axis.name)] = where[:, None]
     rows = _encoded(space, everywhere.reshape(-1, len(names)))
-    of_trees = np.array(
+    predictions = np.array(
         [tree.predict(rows).reshape(len(where), -1).mean(axis=1) for tree in forest.estimators_]
     )
-    return where, of_trees.mean(axis=0), of_trees.std(axis=0)
+    return where, predictions.mean(axis=0), predictions.std(axis=0)
 
 
 def _encoded(space: Space, rows: np.ndarray) -> np.ndarray:
-    """One column for each choice: they have no order."""
+    """One-hot columns for choices, which have no order."""
     columns: list[np.ndarray] = []
     for number, axis in enumerate(space.axes):
         column = rows[:, number]
@@ -125,13 +131,13 @@ def _encoded(space: Space, rows: np.ndarray) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _shown_of(axis: Axis, trial: Seen) -> float:
-    return _shown(axis, axis.position(trial.point[axis.name]))
+def _plotted_value(axis: Axis, trial: KnownTrial) -> float:
+    return _plotted(axis, axis.position(trial.point[axis.name]))
 
 
-def _shown(axis: Axis, position: float) -> float:
+def _plotted(axis: Axis, position: float) -> float:
     return position if axis.values else float(axis.value(position))
 
 
-def _say(axes: Axes, text: str) -> None:
+def _write(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=GREY)

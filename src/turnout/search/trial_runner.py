@@ -1,4 +1,4 @@
-"""What a search needs of the rest of the house: somebody who makes jobs of trials, watches and ends them."""
+"""The protocol by which a search creates, watches and stops the jobs of its trials."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -8,44 +8,44 @@ from typing import Protocol
 from turnout.job import Job, Measurement, Reason, State, Trial
 
 
-class Hands(Protocol):
-    def searching(self) -> list[int]:
-        """The searches that are live."""
+class TrialRunner(Protocol):
+    def live_searches(self) -> list[int]:
+        """The ids of the searches that have not ended."""
         ...
 
     def watch(self, job_id: int) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set at each change of the job. Read the job after entering, not before."""
+        """An event that is set when the job changes. Read the job after you enter the context, not before."""
         ...
 
     async def create(self, search: Job, trial: Trial) -> Job:
-        """The trial and the job that tries it, in one commit. Raises WrongState if the search wants no more."""
+        """Create the trial and its job in one commit. Raises WrongState if the search is ending."""
         ...
 
     async def lines(self, job: Job, cursor: str) -> tuple[list[tuple[int, str]], str, bool]:
-        """What its replicas have printed, when and what, in all attempts, from the cursor on.
+        """(time, text) of the lines after the cursor, of all replicas and attempts.
 
-        Then where the next lines begin, and whether there are none at the moment.
+        Also returns the cursor for the next lines, and whether there are no more at the moment.
         """
         ...
 
-    def grown(self, job: Job) -> AsyncIterator[None]:
-        """Yields whenever a log of the job's current attempt may have grown."""
+    def log_growth(self, job: Job) -> AsyncIterator[None]:
+        """Yields when a log of the job's current attempt may have grown."""
         ...
 
-    async def written(self, job: Job, path: str) -> bytes | None:
-        """The lead's file at `path`, as long as the trial is not concluded; None: the job has no such place."""
+    async def read_file(self, job: Job, path: str) -> bytes | None:
+        """A file that the lead replica wrote; None if the job has no such directory. Call it before `conclude`."""
         ...
 
     async def stop_trial(self, trial: Trial, why: str) -> None:
-        """Raises WrongState if it is over."""
+        """Raises WrongState if the trial has ended."""
         ...
 
     async def conclude(
         self, trial: Trial, attempt: int, measurements: Sequence[Measurement], best: str
     ) -> None:
-        """How it did is in the trial. `attempt` is the last of its job; `best` names the best so far."""
+        """Store the result in `trial`. `attempt` is the last of its job; `best` describes the best trial so far."""
         ...
 
     async def finish(self, job_id: int, state: State, reason: Reason, message: str) -> None:
-        """The search tries no more, and this is what it has come to. What still runs is ended."""
+        """End the search with this outcome, and stop the trials that still run."""
         ...

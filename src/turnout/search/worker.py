@@ -1,96 +1,113 @@
-"""The process that holds the libraries: `python -m turnout.search.child`, requests on stdin, answers on stdout."""
+"""A search worker: the process that runs the libraries. It holds several studies and answers one request at a time."""
 
-import os
 import sys
-from typing import BinaryIO
+from collections import OrderedDict
 
 import msgspec
 
+from turnout.child_processes.bootstrap import Setup, drop_privileges, read_setup, reply
 from turnout.errors import Invalid
-from turnout.job.algorithms import budgets, told
+from turnout.job.algorithms import algorithm_of, budgets, param_value
 from turnout.job.search import Point, Search, skips
 from turnout.search.axes import Space
-from turnout.search.messages import Answer, Ask, Draw, Judge, Measured, Open, Request, Scan, Weigh
+from turnout.search.messages import (
+    Ask,
+    ComputeImportance,
+    Draw,
+    Measured,
+    Open,
+    Request,
+    Scan,
+    ShouldStop,
+    StudyReply,
+    StudyRequest,
+)
 from turnout.search.metrics import Patterns
-from turnout.search.seen import Seen, Suggester
+from turnout.search.suggester import KnownTrial, Suggester
 
 ATTEMPTS = 200
+SESSIONS = 32
+"""How many studies a worker holds. Beyond that it drops the one that was used least recently."""
 
 
 def main() -> None:
-    """Ends with its stdin, which is the service's."""
-    # What libraries print must not get between the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    serve(sys.stdin.buffer, answers)
-
-
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Runs until its input ends."""
+    drop_privileges(read_setup(Setup))
+    sessions = Studies()
     decoder = msgspec.json.Decoder(Request)
-    desk: Desk | None = None
-    for line in requests:
-        request = decoder.decode(line)
+    for line in sys.stdin.buffer:
+        reply(sessions.answer(decoder.decode(line)))
+
+
+class Studies:
+    def __init__(self, most: int = SESSIONS) -> None:
+        self._most = most
+        self._studies: OrderedDict[int, Study] = OrderedDict()
+
+    def answer(self, request: Request) -> StudyReply:
         try:
-            if isinstance(request, Open):
-                desk = Desk(request.search, request.seed)
-                answer = Answer()
-            else:
-                answer = _answer(desk, request)
+            return self._answer(request)
         except Invalid as error:
-            answer = Answer(wrong=error.message)
+            return StudyReply(request.id, invalid=error.message)
         except ModuleNotFoundError as error:
-            answer = Answer(missing=error.name or str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a library raises, this search hears of it
-            answer = Answer(broken=f"{type(error).__name__}: {error}")
-        answers.write(msgspec.json.encode(answer) + b"\n")
-        answers.flush()
+            return StudyReply(request.id, missing=error.name or str(error))
+        except MemoryError:
+            self._studies.clear()
+            return StudyReply(request.id, memory=True)
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; the search gets the message
+            return StudyReply(request.id, library_error=f"{type(error).__name__}: {error}")
+
+    def _answer(self, request: Request) -> StudyReply:
+        if isinstance(request, Open):
+            self._studies[request.session] = Study(request.search, request.seed)
+            while len(self._studies) > self._most:
+                self._studies.popitem(last=False)
+            return StudyReply(request.id)
+        if request.session not in self._studies:
+            return StudyReply(request.id, unknown=True)
+        self._studies.move_to_end(request.session)
+        return _answer(self._studies[request.session], request)
 
 
-class Desk:
-    """One search: its trials as far as they are known here, and the algorithms that ask for more."""
+class Study:
+    """One search in a worker: the trials that it knows, and the algorithms that suggest new points."""
 
     def __init__(self, search: Search, seed: int) -> None:
         self.search = search
         self.space = Space(search.parameters)
-        self.trials: dict[int, Seen] = {}
+        self.trials: dict[int, KnownTrial] = {}
         self.curves: dict[int, list[Measured]] = {}
+        self.ends: dict[int, list[Measured]] = {}
         self.patterns = Patterns(search.metrics)
         self._seed = seed
         self._budgets = budgets(search)
         self._suggesters: dict[int, Suggester] = {}
 
-    def learn(self, news: list[Seen]) -> None:
+    def learn(self, news: list[KnownTrial]) -> None:
         for trial in news:
             self.trials[trial.number] = trial
 
     def ask(self, number: int) -> Point:
         if number in self.trials:
             return self.trials[number].point
-        index, first = self._turn(number)
+        index, own_number = algorithm_of(self._budgets, number)
+        first = number - own_number
         if index not in self._suggesters:
             self._suggesters[index] = self._suggester(index)
         seen = [self.trials[n] for n in range(first, number) if n in self.trials]
         if first:
             seen = [msgspec.structs.replace(trial, number=trial.number - first) for trial in seen]
-        point = self._allowed(self._suggesters[index], number - first, seen)
-        self.trials[number] = Seen(number, point)
+        point = self._not_skipped(self._suggesters[index], own_number, seen)
+        self.trials[number] = KnownTrial(number, point)
         return point
 
-    def _turn(self, number: int) -> tuple[int, int]:
-        first = 0
-        for index, count in enumerate(self._budgets):
-            if number < first + count:
-                return index, first
-            first += count
-        raise Invalid(f"the search has {first} trials, numbered from 0: there is no {number}")
-
     def _suggester(self, index: int) -> Suggester:
-        """Imports the library of this algorithm, and no other."""
+        """Imports only the library of this algorithm."""
         algorithm = self.search.algorithms[index]
-        seed = int(told(algorithm, "seed")) if "seed" in algorithm.params else self._seed
+        seed = int(param_value(algorithm, "seed")) if "seed" in algorithm.params else self._seed
         maximize = self.search.metric.goal == "max"
         if not self.space.axes:
-            return Still(self.space)
+            return SinglePoint(self.space)
         match algorithm.name:
             case "bayes_opt_search":
                 from turnout.search.bayes import Bayes
@@ -109,16 +126,16 @@ class Desk:
 
                 return Optuna(self.space, name, seed, maximize, self.search.parallel)
 
-    def _allowed(self, suggester: Suggester, number: int, seen: list[Seen]) -> Point:
+    def _not_skipped(self, suggester: Suggester, number: int, seen: list[KnownTrial]) -> Point:
         for attempt in range(ATTEMPTS):
             point = suggester.suggest(number, seen, attempt)
             if not skips(self.search, point):
                 return point
-        raise Invalid(f"{ATTEMPTS} points in a row were of those to be skipped: what is left is too small")
+        raise Invalid(f"{ATTEMPTS} points in a row had to be skipped: too few points are left to try")
 
 
-class Still:
-    """Where every parameter has one value only there is nothing to choose."""
+class SinglePoint:
+    """For a space in which every parameter has only one value."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -127,29 +144,33 @@ class Still:
         return self._space.point({})
 
 
-def _answer(desk: Desk | None, request: Ask | Judge | Weigh | Draw | Scan) -> Answer:
-    if desk is None:
-        raise Invalid("the search must be opened first")
-    desk.learn(request.news)
+def _answer(study: Study, request: StudyRequest) -> StudyReply:
+    study.learn(request.news)
     match request:
         case Ask(number=number):
-            return Answer(point=desk.ask(number))
-        case Judge(number=number, measured=measured):
+            return StudyReply(request.id, point=study.ask(number))
+        case ShouldStop(number=number, measured=measured, ends=ends):
             from turnout.search.stopping import should_stop
 
-            for whose, more in measured.items():
-                desk.curves.setdefault(whose, []).extend(more)
-            return Answer(stop=should_stop(desk.search, number, desk.curves, desk.trials))
+            for trial_number, more in measured.items():
+                study.curves.setdefault(trial_number, []).extend(more)
+            study.ends |= ends
+            curves = {
+                trial_number: [*curve, *study.ends[trial_number]]
+                for trial_number, curve in study.curves.items()
+            }
+            return StudyReply(request.id, stop=should_stop(study.search, number, curves, study.trials))
         case Scan(lines=lines):
-            return Answer(found=desk.patterns.find(lines))
-        case Weigh():
+            return StudyReply(request.id, found=tuple(study.patterns.find(lines)))
+        case ComputeImportance():
             from turnout.search.importance import importance
 
-            return Answer(weights=importance(desk.space, list(desk.trials.values())))
+            return StudyReply(request.id, weights=tuple(importance(study.space, list(study.trials.values()))))
         case Draw(name=name):
             from turnout.search.picture import picture
 
-            return Answer(picture=picture(desk.search, desk.space, list(desk.trials.values()), name))
+            drawn = picture(study.search, study.space, list(study.trials.values()), name)
+            return StudyReply(request.id, picture=drawn)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
-"""The use-cases that every dialect calls."""
+"""The operations that every dialect calls."""
 
 from turnout.control import Explanation
+from turnout.control.sweep import Sweeper, Swept
 from turnout.job import Size, Terminal
 from turnout.service.assets import Assets
-from turnout.service.jobs import Caller, Jobs, JobView, Visitable
+from turnout.service.connected import while_connected
+from turnout.service.jobs import BrowserTargets, Caller, Jobs, JobView
 from turnout.service.logs import Line, LogPage, Logs
 from turnout.service.merged import Numbered
 from turnout.service.searches import Searches
+from turnout.service.sources import STORE_SECONDS, Sources, unchecked
 from turnout.service.trial_jobs import TrialJobs
-from turnout.storage.anywhere import Objects
-from turnout.storage.objects import Info
+from turnout.storage.embedded.objects import Info
+from turnout.storage.objects import Objects
 
 __all__ = [
+    "STORE_SECONDS",
     "Assets",
+    "BrowserTargets",
     "Caller",
     "Explanation",
     "Info",
@@ -25,7 +30,11 @@ __all__ = [
     "Objects",
     "Searches",
     "Size",
+    "Sources",
+    "Sweeper",
+    "Swept",
     "Terminal",
     "TrialJobs",
-    "Visitable",
+    "unchecked",
+    "while_connected",
 ]

@@ -1,4 +1,4 @@
-"""Documents that are not jobs, on behalf of somebody: each project has its own."""
+"""Documents that are not jobs, such as algorithms; each belongs to a project."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from turnout.store import LONGEST_LABEL, Store, storable
 
 
 class Assets:
-    """Changes are on disk when they return. The project is always the caller's, whatever an Asset says."""
+    """Changes are on disk when they return. The project is always the caller's, regardless of the Asset's own."""
 
     def __init__(self, store: Store) -> None:
         self._assets = store.assets
@@ -32,7 +32,7 @@ class Assets:
         return await self._assets.by_name(caller.project, kind, scope, name)
 
     async def update(self, caller: Caller, asset: Asset) -> Asset:
-        """All of it but `created`, which stays what it was. Raises NotFound, or AlreadyExists."""
+        """Replaces everything but `created`. Raises NotFound or AlreadyExists."""
         asset = _checked(caller, asset)
         await self._assets.update(asset)
         return asset
@@ -52,7 +52,7 @@ class Assets:
         limit: int,
         offset: int = 0,
     ) -> list[Asset]:
-        """Those whose name has `contains` in it; None as `scope` means any."""
+        """Assets whose name contains `contains`; None as `scope` means any scope."""
         return await self._assets.find(
             caller.project, kind, scope, contains, order_by, descending, limit, offset
         )
@@ -65,7 +65,7 @@ def _checked(caller: Caller, asset: Asset) -> Asset:
     for field in ("id", "scope", "name"):
         text = getattr(asset, field)
         if not storable(text):
-            raise Invalid(f"the {field} of a {asset.kind} holds characters that cannot be kept", field=field)
+            raise Invalid(f"the {field} of a {asset.kind} has characters that cannot be stored", field=field)
         if len(text.encode()) > LONGEST_LABEL // 3:
             raise Invalid(
                 f"the {field} of a {asset.kind} is longer than {LONGEST_LABEL // 3} bytes", field=field

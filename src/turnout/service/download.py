@@ -1,13 +1,23 @@
-"""An answer whose body is an object's."""
+"""A response that streams an object."""
 
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Coroutine
+from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from turnout.errors import Unauthenticated
+
+SendTask = Coroutine[Any, Any, None]
+
 
 class Download(StreamingResponse):
-    """Lets go of what it reads from also if the client has gone before its end."""
+    """Calls `close` at the end, also if the client disconnects early."""
+
+    allowed: Callable[[SendTask], SendTask] | None = None
+    """Wraps the sending and raises Unauthenticated when the caller's key is revoked. The response then ends before its
+    Content-Length, which the client notices.
+    """
 
     def __init__(
         self, body: AsyncIterable[bytes], close: Callable[[], None], status: int, headers: dict[str, str]
@@ -17,6 +27,9 @@ class Download(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            sending = super().__call__(scope, receive, send)
+            await (self.allowed(sending) if self.allowed else sending)
+        except Unauthenticated:
+            return
         finally:
             self._close()

@@ -1,14 +1,17 @@
-"""Create, read, stop and delete jobs, on behalf of somebody."""
+"""Create, read, stop and delete jobs on behalf of a caller."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
+from socket import socket
 from typing import NamedTuple
 
 import msgspec
 
-from turnout.control import Control, Explanation
-from turnout.errors import Denied, Invalid, NotFound, WrongState
+from turnout.config import runtime_table
+from turnout.control import Controller, Explanation
+from turnout.engines import EngineRegistry
+from turnout.errors import Denied, Invalid, NotFound, TurnoutError, WrongState
 from turnout.job import (
     All,
     Attempt,
@@ -19,6 +22,7 @@ from turnout.job import (
     Page,
     Past,
     Query,
+    Reason,
     Replica,
     ReplicaLog,
     ReplicaName,
@@ -35,9 +39,14 @@ from turnout.job.resources import Share
 from turnout.job.state import LIVE
 from turnout.store import LONGEST_LABEL, Store, storable
 
+_SHELL_FIELDS = {"vertex": "enableWebAccess", "tia": "Debug"}
+"""The field that enables shells, by dialect."""
+
+_OF_SAME_NAME = 5
+
 
 class Caller(NamedTuple):
-    """Who asks, and in which project."""
+    """The key that a request is signed with, and the project that it acts in."""
 
     key: str
     project: str
@@ -49,7 +58,9 @@ class JobView(NamedTuple):
     replicas: tuple[Replica, ...]
     kept: bytes
     locked: str = ""
-    """Why `document` cannot be had: the job's key is gone. Everything else about it can."""
+    """Why `document` is not available: the job's key is missing. Everything else can be read."""
+    damaged: bool = False
+    """Whether it is locked because the stored document is not valid JSON."""
 
     @property
     def document(self) -> bytes:
@@ -59,35 +70,38 @@ class JobView(NamedTuple):
         return self.kept
 
 
-class Visitable(NamedTuple):
-    """What people may open in a job at the moment."""
+class BrowserTargets(NamedTuple):
+    """What a browser can open in a job at the moment."""
 
     shells: tuple[str, ...] = ()
-    """The names of the replicas."""
+    """Names of replicas."""
     dashboard: str = ""
-    """The name of the replica that has one."""
+    """The name of the replica with a dashboard; empty: none."""
 
 
 class Jobs:
-    def __init__(self, store: Store, control: Control, clusters: Collection[str]) -> None:
+    def __init__(self, store: Store, control: Controller, engines: EngineRegistry) -> None:
         self._store = store
         self._control = control
-        self._clusters = frozenset(clusters)
+        self._engines = engines
+        self._clusters = frozenset(engines.clusters)
 
-    def clusters(self) -> frozenset[str]:
-        return self._clusters
+    def check_cluster(self, cluster: str, field: str = "") -> None:
+        """Raises NotFound. `field`: the name of the field in the request, for the error."""
+        if cluster not in self._clusters:
+            known = ", ".join(sorted(self._clusters))
+            raise NotFound(f"There is no cluster {cluster!r}; there are {known}.", field=field)
 
     async def projects(self) -> list[str]:
-        """Those that have jobs."""
+        """The projects that have jobs."""
         return await self._store.projects()
 
     async def create(self, caller: Caller, new: NewJob, trial: Trial | None = None) -> Job:
-        """On disk when it returns. Raises NotFound or WrongState for a key that is unknown, or cannot be had.
+        """On disk when it returns. Raises NotFound for an unknown key of the ring, WrongState for an unavailable one.
 
-        `trial`: what it tries, for a search that is live.
+        `trial`: the trial that the job runs.
         """
-        if new.cluster not in self._clusters:
-            raise NotFound(f"no cluster {new.cluster}; there are {', '.join(sorted(self._clusters))}")
+        self.check_cluster(new.cluster)
         if new.labels:
             check_labels(new.labels)
         if new.spec.key:
@@ -108,30 +122,34 @@ class Jobs:
     async def view(self, job: Job) -> JobView:
         return (await self._views([job]))[0]
 
-    async def by_reference(self, caller: Caller, reference: str, cluster: str = "") -> JobView:
-        """By id, UUID or name: however a person has it at hand. A name that several jobs have needs the cluster."""
+    async def by_reference(
+        self, caller: Caller, reference: str, cluster: str = "", *, everywhere: bool = False
+    ) -> list[JobView]:
+        """The job with this id, UUID or name, then up to five older jobs of the same name. Raises NotFound.
+
+        `everywhere`: if the caller's own project has no such job, look in all projects.
+        """
         job_id = int(reference) if reference.isdecimal() and len(reference) == 19 else from_uuid(reference)
         if job_id is not None:
-            return await self.by_id(caller, job_id)
-        query = All(Compare("name", "=", reference))
+            return [await self.view(await self._own(caller, job_id, everywhere=everywhere))]
+        query = All(Compare("deleted", "=", None), Compare("name", "=", reference))
         if cluster:
             query = All(*query, Compare("cluster", "=", cluster))
-        found = await self.find(caller, query, Page(limit=6))
-        if not found:
+        page = Page(limit=1 + _OF_SAME_NAME)
+        jobs = await self._store.find(All(Compare("project", "=", caller.project), *query), page)
+        if not jobs and everywhere:
+            jobs = await self._store.find(query, page)
+        if not jobs:
             raise NotFound(f"no job {reference}" + (f" on cluster {cluster}" if cluster else ""))
-        if len(found) > 1:
-            several = ", ".join(f"{view.job.id} ({view.job.cluster}, {view.job.state})" for view in found)
-            raise Invalid(
-                f"several jobs are named {reference}: {several}; say which by id or cluster", field="job"
-            )
-        return found[0]
+        return await self._views(jobs)
 
     async def find(self, caller: Caller, query: Query, page: Page) -> list[JobView]:
-        """Of the caller's project, without deleted ones."""
-        return await self._views(await self._store.find(_mine(caller, query), page))
+        """Jobs of the caller's project, without deleted jobs and those with a damaged document."""
+        views = await self._views(await self._store.find(_mine(caller, query), page))
+        return [view for view in views if not view.damaged]
 
     async def count(self, caller: Caller, query: Query) -> int:
-        """How many `find` has on all pages together."""
+        """The number of jobs on all pages of `find`."""
         return await self._store.count(_mine(caller, query))
 
     async def amend(
@@ -143,7 +161,7 @@ class Jobs:
         priority: int | None = None,
         labels: dict[str, str] | None = None,
     ) -> Job:
-        """Replace what is given; a new priority counts at once for a job that waits. On disk when it returns."""
+        """Replace what is given; a new priority takes effect at once for a queued job. On disk when it returns."""
         await self._own(caller, job_id)
         if labels:
             check_labels(labels)
@@ -152,7 +170,7 @@ class Jobs:
         )
 
     async def note(self, caller: Caller, job_id: int, text: str) -> None:
-        """Put down something about the job, as one of its events."""
+        """Add a note to the events of the job."""
         await self._own(caller, job_id)
         await self._control.amend(job_id, caller.key, note=text)
 
@@ -160,11 +178,23 @@ class Jobs:
         return await self._control.stop(job_id, caller.key)
 
     async def delete(self, caller: Caller, job_id: int) -> None:
-        """A job that runs is stopped first; its name is free at once."""
+        """A running job is stopped first; its name is free at once."""
         await self._control.delete(job_id, caller.key)
 
     async def explain(self, view: JobView) -> Explanation:
-        return self._control.explain(view.job.id) or Explanation(_why_ended(view))
+        waits = self._control.explain(view.job.id)
+        return waits or Explanation([*_why_ended(view), *await self._other_python(view)])
+
+    async def _other_python(self, view: JobView) -> list[str]:
+        """For a job whose program failed: which Python it ran on, and the setting that chooses another."""
+        if view.job.reason not in (Reason.PROGRAM_FAILED, Reason.PROGRAM_NOT_FOUND) or view.locked:
+            return []
+        name = (await self.spec(view)).lead.program.runtime
+        if name:
+            setting = f'{runtime_table(name)} python = "…" in the settings gives'
+        else:
+            setting = '[images] "<its image>" = "mine" and [runtimes.mine] python = "…" in the settings give'
+        return [f"`python` was {self._engines.of(view.job.cluster).runtime(name)}; {setting} it another."]
 
     async def events(self, view: JobView) -> list[Event]:
         return await self._store.events(view.job.id)
@@ -180,116 +210,154 @@ class Jobs:
         return await self._store.past(view.job.id)
 
     async def replicas(self, view: JobView, attempt: int) -> tuple[Replica, ...]:
-        """Of one attempt, which may be past; none if there was no such attempt."""
+        """The replicas of any attempt; empty if there was no such attempt."""
         return tuple(await self._store.gang(Attempt(view.job.id, attempt)))
 
     async def samples(self, view: JobView, replica: ReplicaName) -> list[Sample]:
-        """Of all attempts, by time."""
+        """A replica's samples of all attempts, sorted by time."""
         return await self._store.samples(view.job.id, replica)
 
     async def wait(
         self, caller: Caller, job_id: int, until: Callable[[Job], bool], timeout: float
     ) -> JobView:
-        """The job once `until` holds, or as it is after `timeout` seconds. Nothing polls meanwhile."""
-        with self._control.hub.watch(job_id) as changed:
+        """The job as soon as `until` holds, or its state after `timeout` seconds. Does not poll."""
+        with self._control.changes.watch(job_id) as changed:
             try:
                 async with asyncio.timeout(timeout):
                     while True:
                         changed.clear()
                         job = await self._own(caller, job_id)
-                        if until(job) or self._control.hub.closed:
+                        if until(job) or self._control.changes.closed:
                             return await self.view(job)
                         await changed.wait()
             except TimeoutError:
                 return await self.by_id(caller, job_id)
 
     def watch(self, job_id: int) -> AbstractContextManager[asyncio.Event]:
-        """See Hub.watch."""
-        return self._control.hub.watch(job_id)
+        """See ChangeNotifier.watch."""
+        return self._control.changes.watch(job_id)
 
     def log(self, job: Job, attempt: int, replica: ReplicaName) -> ReplicaLog:
-        return self._control.log(job, attempt, replica)
+        return self._engines.of(job.cluster).log(Attempt(job.id, attempt), replica)
 
     def follow(self, job: Job) -> AsyncIterator[None]:
         """Yields whenever a log of the job's current attempt may have grown."""
-        return self._control.follow(job)
+        return self._engines.of(job.cluster).follow(job.current)
 
-    async def visitable(self, view: JobView) -> Visitable:
+    def written(self, job: Job, replica: ReplicaName, path: str, most: int) -> bytes:
+        """See Engine.written."""
+        return self._engines.of(job.cluster).written(job.current, replica, path, most)
+
+    async def browser_targets(self, view: JobView) -> BrowserTargets:
         running = [str(one.name) for one in view.replicas if one.state is ReplicaState.RUNNING]
         if view.job.state is not State.RUNNING or not running:
-            return Visitable()
+            return BrowserTargets()
         spec = await self.spec(view)
         lead = str(lead_of(spec)) if spec.dashboard else ""
-        return Visitable(tuple(running) if spec.opens_shells else (), lead if lead in running else "")
+        return BrowserTargets(tuple(running) if spec.opens_shells else (), lead if lead in running else "")
 
     async def shell(self, caller: Caller, job_id: int, replica: str, size: Size) -> Terminal:
-        """Beside the program of a replica that runs. Raises NotFound, Denied, WrongState or Unreachable."""
+        """Open a shell in a running replica. Raises NotFound, Denied, WrongState or Unreachable."""
         view = await self.by_id(caller, job_id)
         if not (await self.spec(view)).opens_shells:
-            raise Denied(f"job {job_id} was created without shells: enableWebAccess or Debug asks for them")
-        return await self._control.shell(view.job, _running(view, replica).name, size)
+            field = _SHELL_FIELDS.get(view.job.dialect)
+            hint = f": create it with {field}" if field else ""
+            raise Denied(f"job {job_id} was created without shells{hint}")
+        engine = self._engines.of(view.job.cluster)
+        return await engine.shell(view.job.current, _running(view, replica).name, size)
 
-    async def dashboard(self, caller: Caller, job_id: int) -> tuple[str, int] | None:
-        """Where the page of a job's lead can be reached from here; None while there is none. Raises as `shell`."""
+    async def shell_ended(self, caller: Caller, job_id: int, replica: str, seconds: float) -> str:
+        """Why a shell of that replica was killed: `the job ended`, or empty if the replica runs on after that time."""
+        with self._control.changes.watch(job_id) as changed:
+            try:
+                async with asyncio.timeout(seconds):
+                    while True:
+                        changed.clear()
+                        view = await self.by_id(caller, job_id)
+                        if view.job.reason or view.job.state is not State.RUNNING:
+                            return "the job ended"
+                        running = [one for one in view.replicas if one.state is ReplicaState.RUNNING]
+                        if replica not in map(str, (one.name for one in running)):
+                            return f"{replica} ended"
+                        await changed.wait()
+            except NotFound:
+                return "the job ended"  # it was deleted
+            except TimeoutError:
+                return ""
+
+    async def dashboard(self, caller: Caller, job_id: int) -> socket | None:
+        """A connection to the lead replica's dashboard; None until it listens. Raises like `shell`, and OSError."""
         view = await self.by_id(caller, job_id)
         spec = await self.spec(view)
         if not spec.dashboard:
-            raise Denied(f"job {job_id} was created without a dashboard: enableDashboardAccess asks for one")
-        return await self._control.dashboard(view.job, _running(view, str(lead_of(spec))))
+            raise Denied(
+                f"job {job_id} was created without a dashboard: create it with enableDashboardAccess"
+            )
+        engine = self._engines.of(view.job.cluster)
+        return await engine.dashboard(view.job.current, _running(view, str(lead_of(spec))))
 
     def closing(self) -> bool:
-        return self._control.hub.closed
+        return self._control.changes.closed
 
     def counts(self) -> dict[str, int]:
-        """How many live jobs there are in each state, also where there are none."""
+        """The number of live jobs in each state, including zeros."""
         return dict.fromkeys(LIVE, 0) | self._control.counts()
 
     def total(self, cluster: str) -> Share:
-        """All that a cluster has, CPU with what is promised above the cores; nothing until its engine has told."""
+        """The resources of a cluster, with overcommitted CPU; nothing until its engine has reported."""
         return self._control.total(cluster)
 
     def ends(self) -> dict[str, int]:
         """How many jobs ended since the service started, by reason."""
         return self._control.ends
 
-    def running(self) -> bool:
-        return self._control.running()
+    def trouble(self) -> str:
+        """Why the service accepts or starts no jobs; empty if it does."""
+        if not self._control.running():
+            return "not ok: a task of the service has failed and is being started again; the log says why"
+        try:
+            self._store.check_there()
+        except TurnoutError as error:
+            return f"not ok: {error.message}"
+        return ""
 
-    def engines_ready(self) -> bool:
-        return self._control.ready()
+    def cluster_troubles(self) -> dict[str, str]:
+        """For each cluster, why it starts no jobs at the moment; empty if it does."""
+        return {cluster: self._control.engine_trouble(cluster) for cluster in sorted(self._clusters)}
 
-    async def _own(self, caller: Caller, job_id: int) -> Job:
+    async def _own(self, caller: Caller, job_id: int, *, everywhere: bool = False) -> Job:
         job = await self._store.job(job_id)
-        if job is None or job.deleted or job.project != caller.project:
+        if job is None or job.deleted or (job.project != caller.project and not everywhere):
             raise NotFound(f"no job {job_id}")
         return job
 
     async def _views(self, jobs: list[Job]) -> list[JobView]:
         replicas = await self._store.replicas(jobs)
         documents = await self._store.documents([job.id for job in jobs])
-        return [_view(job, replicas.get(job.id, []), documents.get(job.id)) for job in jobs]
+        return [self._view(job, replicas.get(job.id, []), documents.get(job.id)) for job in jobs]
 
-    def has_key(self, name: str) -> bool:
-        """Whether the key ring has one of this name."""
-        return name in self._store.ring
+    def _view(self, job: Job, replicas: list[Replica], document: bytes | None) -> JobView:
+        if document is None:
+            return JobView(job, tuple(replicas), b"", locked=job.message)
+        try:
+            msgspec.json.decode(document, type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            problem = self._store.unreadable.note(f"the document of job {job.id}", error)
+            return JobView(job, tuple(replicas), b"", locked=problem, damaged=True)
+        return JobView(job, tuple(replicas), document)
 
     def _with_data_key(self, new: NewJob) -> NewJob:
         wrapped = self._store.ring.new(new.spec.key).header.text
         return msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, wrapped_key=wrapped))
 
     def _runtime_notes(self, new: NewJob) -> tuple[str, ...]:
-        """Say once for each runtime what was asked for and what runs instead."""
+        """For each runtime: what was requested, and what runs instead."""
         programs = {role.program.runtime: role.program for role in new.spec.roles if role.program.wants}
+        engine = self._engines.of(new.cluster)
         return tuple(
-            f"{name} asks for {program.wants}; here it runs on {self._control.runtime(new.cluster, name)}"
+            f"{name} asks for {program.wants}; here it runs on {engine.runtime(name)}"
             for name, program in programs.items()
         )
-
-
-def _view(job: Job, replicas: list[Replica], document: bytes | None) -> JobView:
-    if document is None:
-        return JobView(job, tuple(replicas), b"", locked=job.message)
-    return JobView(job, tuple(replicas), document)
 
 
 def lead_of(spec: Spec) -> ReplicaName:
@@ -308,10 +376,10 @@ def _mine(caller: Caller, query: Query) -> Query:
 
 
 def check_labels(labels: dict[str, str]) -> None:
-    """A dialect checks first, and says it in its cloud's words; this keeps one job's labels from failing a batch."""
+    """Dialects check labels first, in their cloud's words. This check protects a commit that many jobs share."""
     for key, value in labels.items():
         if not storable(key) or not storable(value):
-            raise Invalid(f"the label {key!r} holds characters that cannot be kept", field=key)
+            raise Invalid(f"the label {key!r} has characters that cannot be stored", field=key)
         if len(key.encode()) + len(value.encode()) > LONGEST_LABEL:
             raise Invalid(f"the label {key!r} and its value have more than {LONGEST_LABEL} bytes", field=key)
 
@@ -320,21 +388,24 @@ def _why_ended(view: JobView) -> list[str]:
     job = view.job
     if job.state is State.SUCCEEDED:
         return [
-            f"It succeeded: {_one_line(job.message)}."
+            f"It succeeded: {one_line(job.message)}."
             if job.message
-            else "It succeeded: its lead exited with code 0."
+            else "It succeeded: its program exited with code 0."
         ]
     verb = "was stopped" if job.state is State.STOPPED else f"{job.state}"
-    told = _one_line(job.message)
-    if told and (job.reason is None or job.reason in told):
-        why = [f"It {verb}: {told}."]
+    message = one_line(job.message)
+    if message and (job.reason is None or job.reason in message):
+        why = [f"It {verb}: {message}."]
     else:
-        why = [f"It {verb}: {job.reason}." if job.reason else f"It {verb}.", *([f"{told}."] if told else [])]
+        why = [
+            f"It {verb}: {job.reason}." if job.reason else f"It {verb}.",
+            *([f"{message}."] if message else []),
+        ]
     if job.started is None:
         why.append("It never ran.")
-    ends = [f"{replica.name} {_one_line(replica.message)}" for replica in view.replicas if replica.message]
-    return why + [f"{end}." for end in ends if end not in told]
+    ends = [f"{replica.name} {one_line(replica.message)}" for replica in view.replicas if replica.message]
+    return why + [f"{end}." for end in ends if end not in message]
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return " ".join(text.split()).rstrip(".")

@@ -1,22 +1,25 @@
-"""Lines and their times, out of a replica's raw streams and the marks beside them.
+"""Reads lines and their times from a replica's raw streams and from the marks that the supervisor writes.
 
-A line's time is that of the first mark that covers its end, and as many nanoseconds later as its end lies bytes behind
-the mark before. Marks are at least a millisecond apart, so times never go back; and a line's time can be told without
-reading the lines before it. A line without an end shows up once its replica has ended; one longer than a MiB is cut
-where a MiB of the stream has no line end at all.
+A line's time is that of the first mark that covers its end, plus a nanosecond for each byte between the mark before and
+the end of the line. Marks are at least a millisecond apart, so times never decrease, and a line's time does not depend
+on the lines before it. A line without a line end appears once its replica has ended. A MiB without a line end is cut at
+its end.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
 from turnout.job import Mark, ReplicaLog
 
 _CHUNK = 1 << 16
+_PIECE = 1 << 18
 _LONGEST = 1 << 20
 _MARKS_AT_ONCE = 512
-_LAST_UNDER_MARK = 999_999
+LAST_UNDER_MARK = 999_999
+_FOREVER = (1 << 63) - 1
 
 
 class RawLine(NamedTuple):
@@ -35,71 +38,122 @@ class Stream:
         self._number = number
         self._marks = _Marks(log, number, ended)
         self._final = ended is not None
-        self._hole = log.hole(number)
+        self._hole = self.hole = log.hole(number)
 
     def lines(self, offset: int = 0, since: int = 0) -> Iterator[RawLine]:
-        """Lines not older than `since`, from `offset`, which is where one begins, as far as marks cover them."""
+        """Lines from `offset`, the beginning of a line, that marks cover and that are not older than `since`."""
         index = max(self._marks.covering(offset), self._marks.before(since))
         if index >= len(self._marks):
             return
         covered = self._marks.size(index - 1)
-        for start, end, text in self._split(max(offset, self._line_start(covered))):
+        for start, end, text in self._split(max(offset, self.line_start(covered))):
             while end > self._marks.size(index):
                 covered, index = self._marks.size(index), index + 1
                 if index >= len(self._marks):
                     return
-            at = self._marks.at(index) + min(end - 1 - covered, _LAST_UNDER_MARK)
+            at = self._marks.at(index) + min(end - 1 - covered, LAST_UNDER_MARK)
             if at >= since:
                 yield RawLine(at, start, end, text)
 
+    def lines_back(self, before: int | None = None, until: int = _FOREVER) -> Iterator[RawLine]:
+        """The same lines in reverse: those that end at `before` or earlier and are not later than `until`."""
+        end = self.end if before is None else min(before, self.end)
+        if not len(self._marks):
+            return
+        covered = self._marks.size(self._marks.before(until))
+        if covered < end:
+            end = self.line_start(covered)
+        while end > 0:
+            begin = self.line_start(max(0, end - _CHUNK))
+            block = takewhile(lambda line, end=end: line.end <= end, self.lines(begin))
+            yield from reversed([line for line in block if line.at <= until])
+            end = begin
+
+    @cached_property
+    def end(self) -> int:
+        """Where the last visible line ends."""
+        # A line without a line end, or without a mark that covers it, is not visible yet.
+        return (
+            self.written if self._final else self.line_start(min(self.written, self.covered(self.marks - 1)))
+        )
+
     def last(self, most: int) -> Iterator[RawLine]:
-        """The lines that their last `most` bytes have to do with; the first of them may begin before those."""
-        end = self._log.size(self._number)
-        # What has no end yet is no line, and what no mark covers is not told.
-        begin = (end if self._final else self._line_start(min(end, self.covered(self.marks - 1)))) - most
+        """The lines of the last `most` bytes; the first may begin earlier."""
+        begin = self.end - most
         if self._hole and begin < self._hole[1]:
             begin -= self._hole[1] - self._hole[0]
-        return self.lines(self._line_start(max(0, begin)))
+        return self.lines(self.line_start(max(0, begin)))
 
     def text_of(self, line: RawLine) -> bytes:
-        """With its line end, which the last one gets if it has none. A line that was cut has one at its last piece."""
+        """With a line end, also if the last line has none. A cut line has it only at its last piece."""
         cut = line.end - line.start == len(line.text) and line.end < self._log.size(self._number)
         return line.text if cut else line.text + b"\n"
 
     def size(self) -> int:
-        """Bytes that are there, with the last line's end if the replica has ended."""
+        """Bytes without the hole, plus a missing last line end if the replica has ended."""
         end = self._log.size(self._number)
-        given_up = self._hole[1] - self._hole[0] if self._hole else 0
+        missing = self._hole[1] - self._hole[0] if self._hole else 0
         unended = self._final and end and self._log.read(self._number, end - 1, 1) != b"\n"
-        return end - given_up + bool(unended)
+        return end - missing + bool(unended)
 
-    def ends(self, offset: int = 0) -> Iterator[int]:
-        """Where each line ends of those that `lines` has from `offset` on."""
-        covered = self.covered(self.marks - 1)
-        return takewhile(lambda end: end <= covered, (end for _, end, _ in self._split(offset)))
+    def line_start(self, position: int) -> int:
+        """Where the line at `position` begins; for a position in the hole, the last line before it."""
+        floor = 0
+        if self._hole and position > self._hole[0]:
+            if position <= self._resumes:
+                position = self._hole[0]
+            else:
+                floor = self._resumes
+        block = position - position % _LONGEST
+        for window in (max(floor, position - _CHUNK), max(floor, block - _LONGEST)):
+            before = self._log.read(self._number, window, position - window) if position > window else b""
+            if b"\n" in before:
+                return window + before.rfind(b"\n") + 1
+        # A whole block without a line end is cut at its end.
+        return block if block - _LONGEST >= floor and block else floor
+
+    def texts(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """(position, text) of that range, without the hole and the line that it cuts."""
+        while begin < end:
+            if self._hole and self._hole[0] <= begin < self._resumes:
+                begin = self._resumes
+                continue
+            upto = self._hole[0] if self._hole and begin < self._hole[0] < end else end
+            text = self._log.read(self._number, begin, min(_PIECE, upto - begin))
+            if not text:
+                return
+            yield begin, text
+            begin += len(text)
+
+    def ends_without(self, position: int) -> bool:
+        """Whether the replica has ended, its last line has no line end, and it ends at `position` or before."""
+        return self._final and position >= self.written and self.line_start(self.written) < self.written
+
+    @cached_property
+    def written(self) -> int:
+        return self._log.size(self._number)
+
+    @property
+    def longest(self) -> int:
+        """A block of this many bytes without a line end is cut at its end."""
+        return _LONGEST
 
     @property
     def marks(self) -> int:
         return len(self._marks)
 
     def covered(self, mark: int) -> int:
-        """How many bytes there were at that mark; lines that end in them come before all others, in every stream."""
+        """The stream's size at that mark; lines that end there come before all later ones, in every stream."""
         return self._marks.size(mark)
 
-    def _line_start(self, position: int) -> int:
-        """Where the line begins that `position` is in."""
-        window = max(0, position - _LONGEST)
-        before = self._log.read(self._number, window, position - window) if position else b""
-        return window + before.rfind(b"\n") + 1 if b"\n" in before else position - position % _LONGEST
-
     def _split(self, position: int) -> Iterator[tuple[int, int, bytes]]:
-        """(start, end, text) of every line from `position`, which is where one begins, on."""
+        """(start, end, text) of every line from `position`, the beginning of a line."""
         pending, start = b"", position
         while True:
             if self._hole and self._hole[0] <= position < self._hole[1]:
-                position = start = self._after_hole(self._hole[1])
+                position = start = self._resumes
                 pending = b""
-            # Up to where chunks from the beginning would end, so that long lines are cut at the same places.
+            # Chunks are aligned, so that long lines are always cut at the same positions.
             chunk = self._log.read(self._number, position, _CHUNK - position % _CHUNK)
             if not chunk:
                 break
@@ -115,14 +169,15 @@ class Stream:
         if pending and self._final:
             yield start, start + len(pending), pending
 
-    def _after_hole(self, position: int) -> int:
-        """The first whole line behind the part that was given up."""
-        chunk = self._log.read(self._number, position, _LONGEST)
-        return position + chunk.find(b"\n") + 1
+    @cached_property
+    def _resumes(self) -> int:
+        """Where the first complete line after the hole begins."""
+        position = self._hole[1] if self._hole else 0
+        return position + self._log.read(self._number, position, _LONGEST).find(b"\n") + 1
 
 
 class _Marks:
-    """Marks by number, read in slices; after the end of the replica one more that covers whatever is left."""
+    """Marks by number, read in slices; once the replica has ended, a last one covers the rest."""
 
     def __init__(self, log: ReplicaLog, stream: int, ended: int | None) -> None:
         self._log = log
@@ -160,6 +215,6 @@ class _Marks:
         if not self._first <= index < self._first + len(self._slice):
             self._first = index
             self._slice = self._log.marks(index, min(_MARKS_AT_ONCE, self._count - index))
-        place = index - self._first
-        # A program without a sandbox can shorten its own index while it is being read.
-        return self._slice[place] if place < len(self._slice) else Mark(0, 0, 0)
+        position = index - self._first
+        # A program without a sandbox can truncate its own index while we read it.
+        return self._slice[position] if position < len(self._slice) else Mark(0, 0, 0)

@@ -1,29 +1,38 @@
-"""The lines that a job printed: a page of them, or all as they come."""
+"""The log of a job: pages of lines, following, and the whole log of a replica."""
 
 import asyncio
 import base64
 import binascii
 import heapq
+import itertools
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Hashable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from turnout.errors import Invalid, NotFound
-from turnout.job import Attempt, Job, ReplicaName
+from turnout import pools
+from turnout.errors import Invalid, NotFound, TimedOut
+from turnout.job import Attempt, Job, ReplicaLog, ReplicaName
 from turnout.service import merged
 from turnout.service.jobs import Caller, Jobs, JobView
-from turnout.service.lines import Stream
+from turnout.service.line_counts import Counts
+from turnout.service.lines import RawLine, Stream
 from turnout.service.merged import Numbered
+from turnout.waiting import wait_any
 
 _FOREVER = (1 << 63) - 1
 _BATCH = 2000
 _PIECE = 1 << 18
+_COUNT_SECONDS = 20.0
+_COUNTS = 512
+"""How many streams' line counts are cached."""
 _LITTLE = 1 << 12
 _JUST_NOW = 1_000_000_000
 _PAGE_BYTES = 4 << 20
-"""A page may end early, so that long lines do not fill the memory."""
+"""A page ends at this size, so that long lines do not fill the memory."""
+STREAMED_BYTES = 64 << 10
+"""The size of a page in a stream of pages: one such page waits for each slow reader."""
 
 
 class Line(NamedTuple):
@@ -39,27 +48,47 @@ class Line(NamedTuple):
 class LogPage(NamedTuple):
     lines: list[Line]
     cursor: str
-    """Where the next page begins. It knows how far each stream was read, so no line is lost or given twice."""
+    """Where the next page begins. It has the offset of each stream, so no line is lost or repeated."""
     over: bool
-    """There is nothing more at the moment."""
+    """Whether there are no more lines at the moment."""
 
 
 class Logs:
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
+        self._counts: dict[Hashable, Counts] = {}
 
     async def query(
+        self,
+        view: JobView,
+        *,
+        start: int = 0,
+        end: int = _FOREVER,
+        limit: int,
+        cursor: str = "",
+        most_bytes: int = _PAGE_BYTES,
+    ) -> LogPage:
+        """Lines with start <= time <= end, oldest first, replicas and streams interleaved by time.
+
+        A page is limited in size, so it may have fewer than `limit` lines although there are more.
+        """
+        offsets = _read_cursor(cursor, view.job.id)
+        if self._is_small(view):
+            # Passing it to a thread would take longer than reading it here.
+            return self._page(view, start, end, limit, offsets, most_bytes)
+        return await pools.logs.run(
+            view.job.project, self._page, view, start, end, limit, offsets, most_bytes
+        )
+
+    async def query_back(
         self, view: JobView, *, start: int = 0, end: int = _FOREVER, limit: int, cursor: str = ""
     ) -> LogPage:
-        """Lines with start <= time <= end, oldest first, replicas and streams interleaved by time."""
+        """The same in reverse order. The cursor must be from this method."""
         offsets = _read_cursor(cursor, view.job.id)
-        if self._are_small(view):
-            # To hand it to a thread would take longer than to do it.
-            return self._page(view, start, end, limit, offsets)
-        return await asyncio.to_thread(self._page, view, start, end, limit, offsets)
+        return await pools.logs.run(view.job.project, self._page_back, view, start, end, limit, offsets)
 
     async def follow(self, caller: Caller, view: JobView, cursor: str = "") -> AsyncIterator[LogPage]:
-        """Pages as they come, until the job has ended and all of it has been given."""
+        """Yields pages as lines are printed, until the job has ended and all lines were returned."""
         job_id = view.job.id
         grown = asyncio.Event()
 
@@ -78,7 +107,7 @@ class Logs:
                     if view.job.attempt and view.job.current != watched:
                         watcher = _replace(watcher, watch_logs(view.job))
                         watched = view.job.current
-                    page = await self.query(view, limit=_BATCH, cursor=cursor)
+                    page = await self.query(view, limit=_BATCH, cursor=cursor, most_bytes=STREAMED_BYTES)
                     cursor = page.cursor
                     if page.lines:
                         yield page
@@ -86,41 +115,62 @@ class Logs:
                         continue
                     if not view.job.live:
                         return
-                    await _first(changed, grown)
+                    await wait_any(changed, grown)
             finally:
                 _replace(watcher, None)
 
     async def tail(self, view: JobView, replica: ReplicaName, most_bytes: int) -> tuple[bytes, int]:
-        """The end of a replica's whole log, from a line's beginning on, and how large the whole is.
+        """The end of a replica's log, from the beginning of a line, and the size of the whole log.
 
-        Both streams of all attempts are in it, in the order of time. Raises NotFound.
+        The log contains both streams of all attempts, in order of time. Raises NotFound.
         """
 
         def read() -> tuple[bytes, int]:
             attempts = self._attempts(view, replica)
             return merged.tail(attempts, most_bytes), merged.size(attempts)
 
-        return await asyncio.to_thread(read)
+        return await pools.logs.run(view.job.project, read)
 
     async def numbered(
         self, view: JobView, replica: ReplicaName, first_line: int | None, count: int, descending: bool
     ) -> Numbered:
-        """`count` lines of the same log from number `first_line` on; descending: up to it.
+        """`count` lines of the same log from number `first_line`; descending: up to it.
 
-        None means the first, or descending the last. There may be fewer, if they are very long. They are always in
-        the order of time. Raises NotFound.
+        None means the first line, or, descending, the last. Returns fewer lines if they are very long, always in order
+        of time. Raises NotFound, and TimedOut for a log of many gigabytes.
         """
 
-        def read() -> Numbered:
-            attempts = self._attempts(view, replica)
-            return merged.numbered(attempts, first_line, count, descending, _PAGE_BYTES)
+        project = view.job.project
+        attempts = await pools.logs.run(project, self._attempts, view, replica)
+        counts = [
+            [
+                self._counts_of((view.job.id, attempt, replica, number, stream.hole))
+                for number, stream in enumerate(streams)
+            ]
+            for attempt, streams in enumerate(attempts, 1)
+        ]
+        deadline = time.monotonic() + _COUNT_SECONDS
+        while not await pools.logs.run(project, merged.count, attempts, counts):
+            if time.monotonic() > deadline:
+                raise TimedOut(
+                    f"the lines of {replica} are still being counted: repeat the request to continue"
+                )
+        return await pools.logs.run(
+            project, merged.numbered, attempts, counts, first_line, count, descending, _PAGE_BYTES
+        )
 
-        return await asyncio.to_thread(read)
+    def _counts_of(self, key: Hashable) -> Counts:
+        """Cached for the requests that read the next lines."""
+        found = self._counts.pop(key, None) or Counts()
+        self._counts[key] = found
+        if len(self._counts) > _COUNTS:
+            del self._counts[next(iter(self._counts))]
+        return found
 
     async def whole(self, view: JobView, replica: ReplicaName) -> AsyncIterator[bytes]:
-        """The same log from beginning to end, in pieces. Raises NotFound."""
-        found = merged.pieces(await asyncio.to_thread(self._attempts, view, replica), _PIECE)
-        while piece := await asyncio.to_thread(next, found, b""):
+        """The same log from its beginning to its end, in pieces. Raises NotFound."""
+        found = merged.pieces(await pools.logs.run(view.job.project, self._attempts, view, replica), _PIECE)
+        while piece := await pools.logs.run(view.job.project, next, found, b""):
             yield piece
 
     def _attempts(self, view: JobView, name: ReplicaName) -> list[list[Stream]]:
@@ -138,8 +188,8 @@ class Logs:
             for attempt in range(1, view.job.attempt + 1)
         ]
 
-    def _are_small(self, view: JobView) -> bool:
-        """A first attempt of one replica that has ended just now and said little, so that it is still in memory."""
+    def _is_small(self, view: JobView) -> bool:
+        """Whether the log is surely in memory: one replica, first attempt, ended just now, little output."""
         job = view.job
         if (
             job.attempt != 1
@@ -151,40 +201,89 @@ class Logs:
         log = self._jobs.log(job, 1, view.replicas[0].name)
         return log.size(0) + log.size(1) <= _LITTLE
 
-    def _page(self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int]) -> LogPage:
-        streams = [
-            self._lines(view, attempt, index, stream, start, offsets)
-            for attempt in range(1, view.job.attempt + 1)
-            for index in range(len(view.replicas))
-            for stream in (0, 1)
-        ]
-        lines: list[Line] = []
-        over, size = True, 0
-        for line, key, line_end in heapq.merge(*streams, key=lambda found: found[0]):
-            if line.at > end:
-                break
-            if len(lines) == limit or size > _PAGE_BYTES:
-                over = False
-                break
-            lines.append(line)
-            size += len(line.text)
-            offsets[key] = line_end
-        return LogPage(lines, _write_cursor(view.job.id, offsets), over)
+    def _page(
+        self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int], most_bytes: int
+    ) -> LogPage:
+        streams = [self._lines(stream, start, offsets.get(stream.key, 0)) for stream in self._streams(view)]
+        merged_lines = heapq.merge(*streams, key=_time_of)
+        in_range = itertools.takewhile(lambda found: found.line.at <= end, merged_lines)
+        page, over = _first_lines(in_range, limit, most_bytes)
+        offsets |= {found.key: found.raw.end for found in page}
+        return LogPage([found.line for found in page], _write_cursor(view.job.id, offsets), over)
 
-    def _lines(
-        self, view: JobView, attempt: int, index: int, stream: int, start: int, offsets: dict[str, int]
-    ) -> Iterator[tuple[Line, str, int]]:
-        replica = view.replicas[index]
-        ended = _ended(view.job, attempt, replica.ended)
-        log = self._jobs.log(view.job, attempt, replica.name)
-        key = f"{attempt}.{index}.{stream}"
-        for raw in Stream(log, stream, ended).lines(offsets.get(key, 0), start):
-            text = raw.text.removesuffix(b"\r").decode("utf-8", "replace")
-            yield Line(raw.at, attempt, replica.name, stream, raw.start, text), key, raw.end
+    def _page_back(self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int]) -> LogPage:
+        # Lines of the same time are in the order of the streams, so here in reverse order.
+        reverse = reversed(list(self._streams(view)))
+        streams = [self._lines_back(stream, end, offsets.get(stream.key)) for stream in reverse]
+        merged_lines = heapq.merge(*streams, key=_time_of, reverse=True)
+        in_range = itertools.takewhile(lambda found: found.line.at >= start, merged_lines)
+        page, over = _first_lines(in_range, limit, _PAGE_BYTES)
+        offsets |= {found.key: found.raw.start for found in page}
+        return LogPage([found.line for found in page], _write_cursor(view.job.id, offsets), over)
+
+    def _streams(self, view: JobView) -> "Iterator[_JobStream]":
+        for attempt in range(1, view.job.attempt + 1):
+            for number, replica in enumerate(view.replicas):
+                log = self._jobs.log(view.job, attempt, replica.name)
+                ended = _ended(view.job, attempt, replica.ended)
+                for stream in (0, 1):
+                    yield _JobStream(log, attempt, number, replica.name, stream, ended)
+
+    def _lines(self, stream: "_JobStream", since: int, offset: int) -> "Iterator[_FoundLine]":
+        return map(stream.found, stream.open().lines(offset, since))
+
+    def _lines_back(self, stream: "_JobStream", until: int, before: int | None) -> "Iterator[_FoundLine]":
+        return map(stream.found, stream.open().lines_back(before, until))
+
+
+class _JobStream(NamedTuple):
+    """One stream of a job's log."""
+
+    log: ReplicaLog
+    attempt: int
+    number: int
+    replica: ReplicaName
+    stream: int
+    ended: int | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.attempt}.{self.number}.{self.stream}"
+
+    def open(self) -> Stream:
+        return Stream(self.log, self.stream, self.ended)
+
+    def found(self, raw: RawLine) -> "_FoundLine":
+        text = raw.text.removesuffix(b"\r").decode("utf-8", "replace")
+        return _FoundLine(
+            Line(raw.at, self.attempt, self.replica, self.stream, raw.start, text), self.key, raw
+        )
+
+
+class _FoundLine(NamedTuple):
+    line: Line
+    key: str
+    raw: RawLine
+
+
+def _time_of(found: _FoundLine) -> int:
+    return found.line.at
+
+
+def _first_lines(found: Iterator[_FoundLine], limit: int, most_bytes: int) -> tuple[list[_FoundLine], bool]:
+    """Up to `limit` lines or little more than `most_bytes`, and whether these are all."""
+    lines: list[_FoundLine] = []
+    size = 0
+    for one in found:
+        if len(lines) == limit or size > most_bytes:
+            return lines, False
+        lines.append(one)
+        size += len(one.line.text)
+    return lines, True
 
 
 def _ended(job: Job, attempt: int, ended: int | None) -> int | None:
-    """The replicas of an earlier attempt have all ended, at a time that its marks tell well enough."""
+    """When the replica ended. It is 0 for earlier attempts, whose last lines get the time of their last mark."""
     return ended if attempt == job.attempt else 0
 
 
@@ -194,16 +293,6 @@ def _replace(
     if task:
         task.cancel()
     return asyncio.create_task(then) if then else None
-
-
-async def _first(*events: asyncio.Event) -> None:
-    """Wait until one of them is set."""
-    tasks = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _write_cursor(job_id: int, offsets: dict[str, int]) -> str:
@@ -217,7 +306,9 @@ def _read_cursor(text: str, job_id: int) -> dict[str, int]:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         owner, offsets = msgspec.msgpack.decode(raw, type=tuple[int, dict[str, int]])
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise Invalid("the cursor is not one that this service gave", field="cursor") from None
+        raise Invalid("the cursor was not issued by this service", field="cursor") from None
+    if _write_cursor(owner, offsets) != text:
+        raise Invalid("the cursor was not issued by this service", field="cursor")
     if owner != job_id or any(offset < 0 for offset in offsets.values()):
         raise Invalid("the cursor belongs to another job", field="cursor")
     return offsets

@@ -1,35 +1,39 @@
-"""A replica's log as one text: its streams line by line in the order of time, one attempt behind the other.
+"""A replica's log as one text: the lines of both streams in order of time, one attempt after the other.
 
-However long it is, only what is asked for is held in memory.
+Only the requested part is held in memory.
 """
 
 import heapq
-from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from turnout.service.lines import RawLine, Stream
+from turnout.service.line_counts import Counts
+from turnout.service.lines import LAST_UNDER_MARK, RawLine, Stream
 
 Streams = Sequence[Stream]
-"""Those of one attempt."""
+"""The streams of one attempt."""
 
-_STRIDE = 4096
+_BLOCKS = 8
+"""Blocks that one call of `count` counts."""
+_LINES_AT_ONCE = 4096
+_MOST_LINES = 100_000
+"""The most lines that `tail` returns of a log that has to be sorted."""
 
 
 class Numbered(NamedTuple):
-    """Lines that follow each other. `first` is the number of the first of them, counted from 1."""
+    """Consecutive lines. `first` is the number of the first one, counted from 1."""
 
     first: int
     lines: list[bytes]
     total: int
-    """How many there are in the whole log at the moment."""
+    """The number of lines of the whole log at the moment."""
 
 
 def tail(attempts: Sequence[Streams], most: int) -> bytes:
-    """The last lines that have no more than `most` bytes together; or the end of the last, if it is longer."""
+    """The last lines, at most `most` bytes together; the end of the last line if it is longer than that."""
     kept: deque[bytes] = deque()
     for streams in reversed(attempts):
         lines, more = _last_lines(streams, most)
@@ -47,28 +51,44 @@ def size(attempts: Sequence[Streams]) -> int:
 
 
 def pieces(attempts: Sequence[Streams], most: int) -> Iterator[bytes]:
-    """All of it, a little more than `most` bytes at a time."""
+    """The whole log, in pieces of little more than `most` bytes."""
     gathered: list[bytes] = []
     held = 0
     for streams in attempts:
-        for text in _merged(streams, [stream.lines() for stream in streams]):
+        single = _single_stream(streams)
+        texts = _raw(single) if single else _merged(streams, [stream.lines() for stream in streams])
+        for text in texts:
             gathered.append(text)
             held += len(text)
-            if held >= most:
+            if held >= most or len(gathered) == _LINES_AT_ONCE:
                 yield b"".join(gathered)
                 gathered, held = [], 0
     if gathered:
         yield b"".join(gathered)
 
 
-def numbered(
-    attempts: Sequence[Streams], first: int | None, count: int, descending: bool, most: int
-) -> Numbered:
-    """`count` lines from number `first` on, or descending: up to it; None: from the first, or up to the last.
+def count(attempts: Sequence[Streams], counts: Sequence[Sequence[Counts]]) -> bool:
+    """Count lines for a few milliseconds; True if all lines are counted."""
+    for streams, each in zip(attempts, counts, strict=True):
+        for stream, one in zip(streams, each, strict=True):
+            if not one.extend(stream, _BLOCKS):
+                return False
+    return True
 
-    Fewer if they have more than `most` bytes, but one at least.
+
+def numbered(
+    attempts: Sequence[Streams],
+    counts: Sequence[Sequence[Counts]],
+    first: int | None,
+    count: int,
+    descending: bool,
+    most: int,
+) -> Numbered:
+    """`count` lines from number `first`, or, if descending, up to it; None: from the first, or up to the last.
+
+    Returns fewer lines if they have more than `most` bytes, but at least one. Requires a complete `count`.
     """
-    indexes = [_Index(streams) for streams in attempts]
+    indexes = [_Index(streams, each) for streams, each in zip(attempts, counts, strict=True)]
     total = sum(index.count for index in indexes)
     begin, end = _window(first, count, descending, total)
     lines: deque[bytes] = deque()
@@ -88,58 +108,55 @@ def numbered(
 
 
 class _Index:
-    """Where every so manieth line of an attempt's streams ends, so that far lines are found without telling times."""
+    """Finds lines of an attempt by their numbers in order of time, without reading the lines before them."""
 
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
-        self._ends: list[array[int]] = []
-        self.count = 0
-        for stream in streams:
-            ends = array("q", (0,))
-            number = 0
-            for number, end in enumerate(stream.ends(), 1):
-                if number % _STRIDE == 0:
-                    ends.append(end)
-            self._ends.append(ends)
-            self.count += number
+    def __init__(self, streams: Streams, counts: Sequence[Counts]) -> None:
+        self._streams = list(zip(streams, counts, strict=True))
+        self._marks = min(stream.marks for stream in streams)
+        self.count = self._until([stream.end for stream in streams])
 
     def between(self, begin: int, end: int) -> Iterator[bytes]:
-        """The lines from number `begin` on, counted from 0, and before `end`."""
+        """Lines `begin` to `end` - 1, counted from 0."""
         if begin >= end:
             return iter(())
-        # All lines that a mark covers come before all others: the last mark that surely has no more than `begin`.
-        marks = self._streams[0].marks
-        mark = bisect_right(range(marks), begin, key=self._at_most) - 1
-        passed, offsets = 0, [0] * len(self._streams)
-        for number in range(len(self._streams)):
-            lines, offsets[number] = self._until(number, mark)
-            passed += lines
-        texts = _merged(
-            self._streams,
-            [stream.lines(offset) for stream, offset in zip(self._streams, offsets, strict=True)],
-        )
-        return islice(texts, begin - passed, end - passed)
+        offsets, passed = self._find(begin)
+        streams = [stream for stream, _ in self._streams]
+        lines = [stream.lines(offset) for stream, offset in zip(streams, offsets, strict=True)]
+        return islice(_merged(streams, lines), begin - passed, end - passed)
 
-    def _at_most(self, mark: int) -> int:
-        """No fewer lines than a mark covers."""
-        covered = (stream.covered(mark) for stream in self._streams)
-        return sum(bisect_right(ends, size) * _STRIDE for ends, size in zip(self._ends, covered, strict=True))
+    def _find(self, number: int) -> tuple[list[int], int]:
+        """Offsets in each stream shortly before this line, and the number of lines before them."""
+        # Lines are ordered by mark, and under one mark by the distance of their end from the mark before.
+        mark = bisect_right(range(self._marks), number, key=lambda mark: self._until(self._at(mark))) - 1
+        steps = range(LAST_UNDER_MARK + 1)
+        step = bisect_right(steps, number, key=lambda step: self._until(self._at(mark, step))) - 1
+        at = self._at(mark, step)
+        passed = self._until(at)
+        offsets = [
+            position if stream.ends_without(position) else stream.line_start(position)
+            for (stream, _), position in zip(self._streams, at, strict=True)
+        ]
+        # Beyond LAST_UNDER_MARK bytes all times are equal: one stream follows the other.
+        for stream_index, (stream, counts) in enumerate(self._streams):
+            before = counts.until(stream, at[stream_index])
+            more = min(number - passed, counts.until(stream, stream.covered(mark)) - before)
+            if step < LAST_UNDER_MARK or more <= 0:
+                continue
+            offsets[stream_index] = counts.begin(stream, before + more)
+            passed += more
+        return offsets, passed
 
-    def _until(self, number: int, mark: int) -> tuple[int, int]:
-        """How many lines of a stream a mark covers, and where the first begins that it does not."""
-        stream, ends = self._streams[number], self._ends[number]
-        covered = stream.covered(mark)
-        place = bisect_right(ends, covered) - 1
-        lines, offset = place * _STRIDE, ends[place]
-        for end in stream.ends(offset):
-            if end > covered:
-                break
-            lines, offset = lines + 1, end
-        return lines, offset
+    def _at(self, mark: int, step: int = 0) -> list[int]:
+        """`step` bytes after the mark before this one, but not after this one."""
+        return [min(stream.covered(mark - 1) + step, stream.covered(mark)) for stream, _ in self._streams]
+
+    def _until(self, offsets: Sequence[int]) -> int:
+        found = zip(self._streams, offsets, strict=True)
+        return sum(counts.until(stream, offset) for (stream, counts), offset in found)
 
 
 def _window(first: int | None, count: int, descending: bool, total: int) -> tuple[int, int]:
-    """From and before which line, counted from 0."""
+    """(first line, end), counted from 0."""
     if descending:
         end = total if first is None else max(0, min(first, total))
         return max(0, end - count), end
@@ -148,22 +165,49 @@ def _window(first: int | None, count: int, descending: bool, total: int) -> tupl
 
 
 def _last_lines(streams: Streams, most: int) -> tuple[deque[bytes], bytes]:
-    """Those that have no more bytes than that, and the line before them, if there is one."""
+    """The last lines with at most `most` bytes, and the line before them, if there is one."""
+    if single := _single_stream(streams):
+        return _last_of(single, most)
     kept: deque[bytes] = deque()
-    held, more = 0, b""
-    for text in _merged(streams, [stream.last(most) for stream in streams]):
-        kept.append(text)
+    held = 0
+    reversed_streams = list(reversed(streams))
+    for text in _merged(reversed_streams, [stream.lines_back() for stream in reversed_streams], reverse=True):
+        if held + len(text) > most or len(kept) == _MOST_LINES:
+            return kept, text
+        kept.appendleft(text)
         held += len(text)
-        while held > most:
-            more = kept.popleft()
-            held -= len(more)
-    return kept, more
+    return kept, b""
 
 
-def _merged(streams: Streams, lines: Sequence[Iterator[RawLine]]) -> Iterator[bytes]:
-    """In the order of time, as text."""
+def _last_of(stream: Stream, most: int) -> tuple[deque[bytes], bytes]:
+    """Like `_last_lines`, but all lines in one piece."""
+    begin = max(0, stream.end - most)
+    text = b"".join(_raw(stream, begin))
+    if stream.line_start(begin) == begin and len(text) <= most:
+        return deque((text,)), text if begin else b""
+    cut = text.find(b"\n") + 1 or len(text)
+    return deque((text[cut:],) if cut < len(text) else ()), text
+
+
+def _single_stream(streams: Streams) -> Stream | None:
+    """The single stream with output, if there is exactly one: it needs no sorting."""
+    written = [stream for stream in streams if stream.written]
+    return written[0] if len(written) == 1 else None
+
+
+def _raw(stream: Stream, begin: int = 0) -> Iterator[bytes]:
+    for _, text in stream.texts(begin, stream.end):
+        yield text
+    if stream.ends_without(stream.end):
+        yield b"\n"
+
+
+def _merged(
+    streams: Streams, lines: Sequence[Iterator[RawLine]], *, reverse: bool = False
+) -> Iterator[bytes]:
+    """The text of the lines in order of time."""
     timed = map(_timed, streams, lines)
-    return (text for _, text in heapq.merge(*timed, key=lambda one: one[0]))
+    return (text for _, text in heapq.merge(*timed, key=lambda one: one[0], reverse=reverse))
 
 
 def _timed(stream: Stream, lines: Iterator[RawLine]) -> Iterator[tuple[int, bytes]]:

@@ -1,21 +1,29 @@
-"""The trials of a search: look at them, end one, ask what mattered."""
+"""The trials of a search: read and stop them, and compute parameter importance."""
 
+from math import isfinite, nan
 from typing import Protocol
 
-from turnout.control import Control
+from turnout import pools
+from turnout.control import Controller
 from turnout.control.turn import StopTrial
 from turnout.errors import NotFound, Unsupported, WrongState
 from turnout.job import Measurement, NewJob, Trial
-from turnout.job.search import how_to_install
+from turnout.job.search import Metric, how_to_install
 from turnout.service.jobs import Caller, JobView
 from turnout.store import Store
 
+MOST_SHOWN = 1000
+"""Measurements of one trial in a response. A response has at most ten times as many values."""
+_LEAST_SHOWN = 10
+_ON_LOOP = 100
+"""Up to this many rows are read on the event loop, because starting a thread would take longer."""
 
-class Minds(Protocol):
-    """Who knows the libraries."""
+
+class SearchAnalysis(Protocol):
+    """The parts of `search.SearchController` that use the libraries."""
 
     def missing(self) -> list[str]:
-        """Those that are not installed."""
+        """The names of the libraries that are not installed."""
         ...
 
     async def importance(self, job_id: int) -> list[tuple[str, float, float]]: ...
@@ -24,18 +32,18 @@ class Minds(Protocol):
 
 
 class Searches:
-    def __init__(self, store: Store, control: Control, minds: Minds) -> None:
+    def __init__(self, store: Store, control: Controller, analysis: SearchAnalysis) -> None:
         self._store = store
         self._control = control
-        self._minds = minds
+        self._analysis = analysis
 
     def check(self, new: NewJob) -> None:
-        """Raises Unsupported for a search that nobody here can conduct."""
-        if new.spec.search and (missing := self._minds.missing()):
+        """Raises Unsupported for a search if libraries are missing."""
+        if new.spec.search and (missing := self._analysis.missing()):
             raise Unsupported(how_to_install(missing))
 
     async def trials(self, view: JobView) -> list[Trial]:
-        """By number; none for a job that is not a search."""
+        """Sorted by number; empty if the job is not a search."""
         return await self._store.trials.of(view.job.id)
 
     async def trial(self, view: JobView, trial_id: str) -> Trial:
@@ -46,18 +54,42 @@ class Searches:
         raise NotFound(f"job {view.job.name} has no trial {trial_id}")
 
     async def measurements(self, view: JobView, number: int) -> list[Measurement]:
-        """Of one trial, by step."""
-        return await self._store.trials.measurements(view.job.id, number)
+        """The measurements of one trial, sorted by step. If there are very many: a sample that includes the best."""
+        return await self._sampled(view, number, 1, await self._metric(view))
 
     async def all_measurements(self, view: JobView) -> dict[int, list[Measurement]]:
-        """Of every trial that has some, by its number."""
+        """Measurements by trial number. If there are very many: an even sample of each trial that includes its best."""
+        counts = await self._store.trials.measured_trials(view.job.id)
         found: dict[int, list[Measurement]] = {}
-        for one in await self._store.trials.measurements(view.job.id):
-            found.setdefault(one.number, []).append(one)
+        if sum(counts.values()) <= MOST_SHOWN // 10:
+            for one in await self._store.trials.measurements(view.job.id):
+                found.setdefault(one.number, []).append(one)
+            return found
+        metric = await self._metric(view)
+        for number in counts:
+            # One trial at a time, so that only the sample of each stays in memory.
+            if sampled := await self._sampled(view, number, len(counts), metric):
+                found[number] = sampled
         return found
 
+    async def _sampled(
+        self, view: JobView, number: int, trials: int, metric: Metric | None
+    ) -> list[Measurement]:
+        """The measurements of one trial, for a response about this number of trials."""
+        rows = await self._store.trials.measurement_rows(view.job.id, number)
+
+        def read() -> list[Measurement]:
+            found = self._store.trials.read_measurements(rows)
+            return thinned(found, _most(found, trials), metric) if found else []
+
+        return read() if len(rows) <= _ON_LOOP else await pools.logs.run(view.job.project, read)
+
+    async def _metric(self, view: JobView) -> Metric | None:
+        search = (await self._store.spec(view.job.id)).search
+        return search.metric if search else None
+
     async def stop_trial(self, caller: Caller, view: JobView, trial_id: str) -> Trial:
-        """The trial, which ends now or soon; what it has said until then counts. Raises NotFound or WrongState."""
+        """Stop the trial, which keeps the metrics that it has reported. Raises NotFound or WrongState."""
         trial = await self.trial(view, trial_id)
         try:
             await self._control.search(StopTrial(trial.job, trial.number, f"stopped by {caller.key}"))
@@ -66,9 +98,30 @@ class Searches:
         return await self.trial(view, trial_id)
 
     async def importance(self, view: JobView) -> list[tuple[str, float, float]]:
-        """(name, mean, std) of each parameter that varies, the largest first; empty: there is too little to go by."""
-        return await self._minds.importance(view.job.id)
+        """(name, mean, std) of each parameter that varies, the largest first; empty if there are too few results."""
+        return await self._analysis.importance(view.job.id)
 
     async def picture(self, view: JobView, name: str = "") -> bytes:
-        """A PNG: the metric along this parameter; without a name, the importance of all. Raises Invalid."""
-        return await self._minds.picture(view.job.id, name)
+        """A PNG of the metric along this parameter; without a name, of the importance of all. Raises Invalid."""
+        return await self._analysis.picture(view.job.id, name)
+
+
+def thinned(measurements: list[Measurement], most: int, metric: Metric | None) -> list[Measurement]:
+    """An even sample of at most `most`, plus the best one; includes the first and the last."""
+    if len(measurements) <= most:
+        return measurements
+    last = len(measurements) - 1
+    indices = {index * last // (most - 1) for index in range(most)}
+    if metric:
+        good = [n for n, one in enumerate(measurements) if isfinite(one.metrics.get(metric.name, nan))]
+        best = (max if metric.goal == "max" else min)(
+            good, key=lambda n: measurements[n].metrics[metric.name], default=0
+        )
+        indices.add(best)
+    return [measurements[index] for index in sorted(indices)]
+
+
+def _most(measurements: list[Measurement], trials: int) -> int:
+    """How many measurements of one trial are shown."""
+    names = max(len(one.metrics) for one in measurements)
+    return max(_LEAST_SHOWN, min(MOST_SHOWN, 10 * MOST_SHOWN // (trials * names)))

@@ -1,4 +1,4 @@
-"""Trials as jobs: makes, watches, reads and ends them for whoever conducts a search."""
+"""Creates, watches, reads and stops the jobs of trials; implements `search.TrialRunner`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -6,40 +6,42 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from turnout.control import Control
-from turnout.control.turn import Conclude, Finish, StopTrial
+from turnout import pools
+from turnout.control import Controller
+from turnout.control.turn import FinishSearch, FinishTrial, StopTrial
 from turnout.errors import Invalid, NotFound
 from turnout.job import Job, Measurement, NewJob, Reason, State, Trial
 from turnout.service.jobs import Caller, Jobs, JobView, lead_of
 from turnout.service.logs import Logs
 
-Make = Callable[[JobView, Trial], NewJob]
-"""A dialect's: the job that tries a point of this search."""
+MakeTrialJob = Callable[[JobView, Trial], NewJob]
+"""The function of a dialect that makes the job of a trial."""
 
-_LINES = 2000
+_LINES = 300
+"""Lines of a page. Few enough not to block the event loop, even if each line is a measurement."""
 _LARGEST_FILE = 1 << 20
 
 
 class TrialJobs:
-    def __init__(self, jobs: Jobs, logs: Logs, control: Control, make: Mapping[str, Make]) -> None:
+    def __init__(self, jobs: Jobs, logs: Logs, control: Controller, make: Mapping[str, MakeTrialJob]) -> None:
         self._jobs = jobs
         self._logs = logs
         self._control = control
         self._make = make
 
-    def searching(self) -> list[int]:
-        return self._control.searching()
+    def live_searches(self) -> list[int]:
+        return self._control.live_searches()
 
     def watch(self, job_id: int) -> AbstractContextManager[asyncio.Event]:
-        return self._control.hub.watch(job_id)
+        return self._control.changes.watch(job_id)
 
     async def create(self, search: Job, trial: Trial) -> Job:
         make = self._make.get(search.dialect)
         if make is None:
-            raise Invalid(f"jobs of {search.dialect} cannot be searched")
+            raise Invalid(f"jobs of {search.dialect} cannot be part of a search")
         caller = _caller(search)
         new = make(await self._jobs.view(search), trial)
-        # What its documents say is what was asked for, not what a trial can be asked to do again.
+        # The document of the search describes the search; its trials must not start another one.
         new = msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, search=None))
         return await self._jobs.create(caller, new, trial)
 
@@ -47,20 +49,22 @@ class TrialJobs:
         page = await self._logs.query(await self._jobs.view(job), limit=_LINES, cursor=cursor)
         return [(line.at, line.text) for line in page.lines], page.cursor, page.over
 
-    def grown(self, job: Job) -> AsyncIterator[None]:
-        return self._control.follow(job)
+    def log_growth(self, job: Job) -> AsyncIterator[None]:
+        return self._jobs.follow(job)
 
-    async def written(self, job: Job, path: str) -> bytes | None:
+    async def read_file(self, job: Job, path: str) -> bytes | None:
         try:
             spec = await self._jobs.spec(JobView(job, (), b""))
         except NotFound:
             return None
-        if not any(path.startswith(f"{place}/") for place in spec.scratch):
+        if not any(path.startswith(f"{directory}/") for directory in spec.scratch):
             return None
         if job.live:
-            return await asyncio.to_thread(self._control.written, job, lead_of(spec), path, _LARGEST_FILE)
-        # It is the last look, and what was just written is in memory.
-        return self._control.written(job, lead_of(spec), path, _LARGEST_FILE)
+            return await pools.disk.run(
+                job.project, self._jobs.written, job, lead_of(spec), path, _LARGEST_FILE
+            )
+        # This is the last read, and the file was just written, so it is still in memory.
+        return self._jobs.written(job, lead_of(spec), path, _LARGEST_FILE)
 
     async def stop_trial(self, trial: Trial, why: str) -> None:
         await self._control.search(StopTrial(trial.job, trial.number, why))
@@ -69,7 +73,7 @@ class TrialJobs:
         self, trial: Trial, attempt: int, measurements: Sequence[Measurement], best: str
     ) -> None:
         await self._control.search(
-            Conclude(
+            FinishTrial(
                 job_id=trial.job,
                 number=trial.number,
                 state=trial.state,
@@ -84,7 +88,7 @@ class TrialJobs:
         )
 
     async def finish(self, job_id: int, state: State, reason: Reason, message: str) -> None:
-        await self._control.search(Finish(job_id, state, reason, message))
+        await self._control.search(FinishSearch(job_id, state, reason, message))
 
 
 def _caller(job: Job) -> Caller:

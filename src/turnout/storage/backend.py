@@ -1,36 +1,39 @@
-"""What a bucket can do, wherever it lies."""
+"""The protocol of a bucket, whether it is embedded or in a remote store."""
 
 from collections.abc import AsyncIterable, Callable
 from typing import NamedTuple, Protocol
 
-from turnout.storage.objects import Info, Page
+from turnout.storage.embedded.objects import Info, ObjectPage
 
 
-class Opened(NamedTuple):
+class OpenObject(NamedTuple):
     info: Info
     start: int
     end: int
     """Exclusive."""
     body: AsyncIterable[bytes]
     close: Callable[[], None] = lambda: None
-    """When it is done with, whether it was read to its end or not."""
+    """Call it in any case, also if the body was not read to its end."""
 
 
-class Shelf(Protocol):
-    """Objects of one project in one bucket. Keys are checked where they are used."""
+class BucketBackend(Protocol):
+    """The objects of one bucket, for one project. Each call checks its keys."""
 
     async def info(self, key: str) -> Info: ...
 
-    async def read(self, key: str, asked: str) -> Opened:
-        """`asked`: a Range header, or nothing."""
+    async def read(self, key: str, range_header: str) -> OpenObject:
+        """`range_header`: the value of a Range header, or empty."""
         ...
 
     async def write(
         self, key: str, body: AsyncIterable[bytes], content_type: str, absent: bool, crc32c: str
     ) -> Info:
-        """Whole or not at all. `absent`: raises AlreadyExists. `crc32c`, if given, is what must arrive."""
+        """Stores the whole object or nothing.
+
+        `absent`: raises AlreadyExists if the object exists. `crc32c`: raises Invalid if the body has another one.
+        """
         ...
 
     async def delete(self, key: str) -> None: ...
 
-    async def list(self, prefix: str, delimiter: str, after: str, limit: int) -> Page: ...
+    async def list(self, prefix: str, delimiter: str, after: str, limit: int) -> ObjectPage: ...

@@ -1,53 +1,50 @@
-"""The room's face."""
+"""Sources of mounts: where their data is, and how a job gets at it."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-import msgspec
-
-from turnout.errors import Denied, Invalid, NotFound, Unsupported
-from turnout.storage.buckets import Buckets
-from turnout.storage.host import HostPaths
-from turnout.storage.near import Near
-from turnout.storage.objects import Embedded
-from turnout.storage.remote import Backing, carried, choose
-from turnout.storage.source import Elsewhere, InBucket, OnHost, parse
+from turnout.errors import Invalid, NotFound
+from turnout.storage.embedded.buckets import Buckets
+from turnout.storage.embedded.objects import EmbeddedStore
+from turnout.storage.embedded.path import EmbeddedPath
+from turnout.storage.host import HostPath, HostPaths, in_time
+from turnout.storage.owners import Owners
+from turnout.storage.presence import Presence
+from turnout.storage.remote.settings import RemoteBuckets, RemotePath
+from turnout.storage.source import InBucket, Mounted, OnHost, Source, parse
 from turnout.vault import KeyRing
 
 READ, WRITE, ENTER = 4, 2, 1
 
-Blocked = Callable[[Path, int], Path | None]
-"""The first part of a path that keeps the user that jobs run as from it, by permission bits; None if nothing does."""
+FindBlocked = Callable[[str, Path, int], Path | None]
+"""The first part of a path whose permissions keep the jobs of a project from it; None if there is none."""
 
-
-class Remote(NamedTuple):
-    """Which buckets are not embedded."""
-
-    buckets: Mapping[str, Backing] = {}
-    schemes: Mapping[str, Backing] = {}
-    """Behind all buckets of `cos`, `obs`, `gs` or `s3` that are not named."""
-    private: Mapping[str, str] = {}
-    """Bucket, or scheme with `://` → the only project that may use it."""
-    environment: Mapping[str, str] = {}
-    """Where credentials come from that are not in the settings."""
+Location = EmbeddedPath | RemotePath | HostPath | Mounted
 
 
 class Bound(NamedTuple):
-    """A directory of this machine, and whether it may only be read.
+    """The job gets the directory itself, as a bind mount."""
 
-    Whoever opens it goes from `root` down the `parts` without following links: what lies there can be swapped for one
-    at any time. `path` is for people.
+    path: EmbeddedPath | HostPath
+
+
+class Linked(NamedTuple):
+    """One object in an embedded bucket: the job gets a directory with a hard link to it."""
+
+    path: EmbeddedPath
+
+
+class Copied(NamedTuple):
+    """The job gets a copy: the data is in a remote store, or must be decrypted or encrypted on its way.
+
+    Also a bucket that does not exist: the copy is empty, and the first file that is saved makes the bucket.
     """
 
-    root: Path
-    """Nobody who runs jobs can move it or put a link in its place."""
-    parts: tuple[str, ...]
-    read_only: bool
+    path: EmbeddedPath | RemotePath
 
-    @property
-    def path(self) -> Path:
-        return self.root.joinpath(*self.parts)
+
+Resolved = Bound | Linked | Copied | Mounted
 
 
 class Storage:
@@ -56,87 +53,108 @@ class Storage:
         buckets: Path,
         host_paths: list[tuple[Path, bool]],
         data: Path,
-        owner: tuple[int, int] | None,
-        blocked: Blocked = lambda path, mode: None,
-        remote: Remote = Remote(),  # noqa: B008
+        owners: Owners | None,
+        find_blocked: FindBlocked = lambda project, path, mode: None,
+        remote: RemoteBuckets = RemoteBuckets(),  # noqa: B008
         ring: KeyRing | None = None,
+        open_to_all: bool = False,
     ) -> None:
-        """`host_paths`: (directory, writable) that `file://` may reach. `owner`: (uid, gid) of what is made here."""
-        self._backings, self._schemes, self._private, self._environment = remote
-        self._buckets = Buckets(buckets, owner)
-        self.embedded = Embedded(self._buckets, ring)
-        """The buckets that lie here, object by object."""
-        self._host = HostPaths(host_paths, data)
-        self._blocked = blocked
+        """`host_paths`: (directory, writable) that `file://` may name. `owners`: None if the service owns all.
 
-    def check(self, source: str, read_only: bool = False, project: str = "") -> str:
-        """Raises Invalid if no job could ever have it. Makes nothing. What the user should know, if anything.
-
-        Raises Denied if it is in a bucket that is not this project's.
+        `open_to_all`: every project may use every embedded bucket.
         """
+        self._remote = remote
+        self._buckets = Buckets(buckets, owners, open_to_all)
+        self.embedded = EmbeddedStore(self._buckets, ring)
+        self._host = HostPaths(host_paths, data)
+        self._find_blocked = find_blocked
+
+    def open(self) -> None:
+        """Call it once, before anything else."""
+        self._buckets.close_to_others()
+
+    async def check_host(self, source: str, read_only: bool, project: str, files: Sequence[str] = ()) -> str:
+        """Whether a job could use a directory of the host. Returns a note for the user, or an empty string.
+
+        `files`: paths that must be files in it. Raises Invalid, NotFound if one of those is missing, or TimedOut if
+        the file system does not answer.
+        """
+        return await in_time(source, project, self.check, source, read_only, project, files)
+
+    def check(
+        self, source: str, read_only: bool = False, project: str = "", files: Sequence[str] = ()
+    ) -> str:
+        """As `check_host`, for any source; of a bucket only its name is checked. Blocks."""
         place = parse(source)
-        if project and isinstance(place, InBucket) and self.transfer(source, project) is None:
-            self._buckets.has(place.bucket, project)
         if not isinstance(place, OnHost):
             return ""
-        found = self._host.find(source, place.path)
-        closed = self._blocked(found.path, READ | ENTER)
+        return self._check_host(source, place.path, read_only, project, files)
+
+    def resolve(
+        self,
+        source: str,
+        project: str,
+        *,
+        read_only: bool,
+        encrypted: bool,
+        required: bool = False,
+        make: bool = False,
+    ) -> Resolved:
+        """How a job of this project gets at the source. Makes nothing.
+
+        `encrypted`: the job has a key, so what it writes is encrypted. `required`: there must be an object in an
+        embedded bucket; others are looked for when they are fetched. `make`: the bucket is made before the job starts,
+        and not by the first file that the job writes. Raises Invalid, Denied or NotFound.
+        """
+        match self.locate(source, project):
+            case EmbeddedPath() as path:
+                present = path.presence()
+                if required and not present.exists:
+                    raise present.missing(source)
+                if encrypted or path.holds_sealed():
+                    return Copied(path)
+                if present is Presence.NO_BUCKET and not make:
+                    # A bound directory would have to exist, and the job may only read there.
+                    return Copied(path)
+                return Linked(path) if read_only and present is Presence.OBJECT else Bound(path)
+            case RemotePath() as path:
+                return Copied(path)
+            case HostPath() as path:
+                return Bound(path)
+            case Mounted() as mounted:
+                return mounted
+
+    def locate(self, source: str, project: str) -> Location:
+        """Where the data is, by the source and the settings alone.
+
+        Raises Invalid, Denied for a remote bucket of another project, and Misconfigured.
+        """
+        return self._locate(source, parse(source), project)
+
+    def _locate(self, source: str, place: Source, project: str) -> Location:
+        match place:
+            case InBucket():
+                remote = self._remote.find(source, place, project)
+                return remote or EmbeddedPath(self.embedded, source, place, project)
+            case OnHost(path):
+                return HostPath(self._host, source, path)
+            case Mounted():
+                return place
+
+    def _check_host(
+        self, source: str, path: PurePosixPath, read_only: bool, project: str, files: Sequence[str]
+    ) -> str:
+        found = self._host.find(source, path)
+        for name in files:
+            if not (found.path / name).is_file():
+                raise NotFound(f"there is no file {f'{source}/{name}'!r}")
+        closed = self._find_blocked(project, found.path, READ | ENTER)
         if closed:
             raise Invalid(
-                f"{source!r}: the user that jobs run as may not enter {closed}; chmod o+rx {closed}"
+                f"{source!r}: the user that jobs run as may not enter {closed}; chmod o+rx {closed} allows it"
             )
-        if found.writable and not read_only and self._blocked(found.path, WRITE | ENTER):
+        if found.writable and not read_only and self._find_blocked(project, found.path, WRITE | ENTER):
             return (
-                f"the user that jobs run as may not write to {found.path}; chmod o+w {found.path} to let it"
+                f"the user that jobs run as may not write to {found.path}; chmod o+w {found.path} allows it"
             )
         return ""
-
-    def transfer(self, source: str, project: str) -> dict[str, Any] | None:
-        """How the mover reaches what lies in a real object store, credentials and all; None: it can be bound.
-
-        Raises Invalid, or Denied for what another project has to itself.
-        """
-        place = parse(source)
-        if not isinstance(place, InBucket):
-            return None
-        scheme = source.partition("://")[0]
-        backing = choose(self._backings, self._schemes, scheme, place.bucket)
-        if backing is None:
-            return None
-        if self._private.get(place.bucket, self._private.get(f"{scheme}://", project)) != project:
-            raise Denied(f"{source!r}: the bucket {place.bucket} is another project's")
-        reach = msgspec.to_builtins(carried(backing, self._environment))
-        return {"backing": reach, "prefix": "/".join(place.parts), "url": source}
-
-    def open_object(self, source: str, project: str) -> int | None:
-        """A descriptor, if the source names one object of an embedded bucket and not a directory."""
-        place = parse(source)
-        if not isinstance(place, InBucket) or not place.parts:
-            return None
-        try:
-            return self.embedded.open(place.bucket, "/".join(place.parts), project)[0]
-        except (NotFound, Invalid):
-            return None
-
-    def near(self, source: str, project: str) -> Near | None:
-        """What lies in an embedded bucket, object by object; None for all other sources. Raises Invalid."""
-        place = parse(source)
-        if not isinstance(place, InBucket) or self.transfer(source, project) is not None:
-            return None
-        return Near(self.embedded, place, project, directory=source.endswith("/"))
-
-    def bind(self, source: str, project: str, read_only: bool) -> Bound:
-        """The directory for a job of this project; a bucket or a directory in one is made if it is missing.
-
-        Raises Invalid, or Denied for another project's bucket.
-        """
-        match parse(source):
-            case InBucket() as place:
-                return Bound(*self._buckets.bind(source, place, project), read_only)
-            case OnHost(path):
-                found = self._host.find(source, path)
-                return Bound(found.root, found.parts, read_only or not found.writable)
-            case Elsewhere(scheme):
-                raise Unsupported(
-                    f"{source!r}: {scheme}:// is not mounted here; file:// can name where it is mounted"
-                )

@@ -1,37 +1,38 @@
-"""Bytes between sockets and files, in pieces of a megabyte, with the file's side of it in threads."""
+"""Streams between sockets and files. File access runs in threads."""
 
-import asyncio
 import os
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 
+from turnout import pools
 from turnout.errors import Invalid, TurnoutError
 
-PIECE = 1 << 20
+PIECE = 256 << 10
 
 
-class Reading:
-    """A part of an open file as an asynchronous stream. Owns the descriptor: `close` it when it is done with."""
+class FileStream:
+    """A part of an open file as an asynchronous stream. It owns the descriptor: call `close`."""
 
-    def __init__(self, descriptor: int, start: int = 0, end: int = 0) -> None:
+    def __init__(self, descriptor: int, project: str, start: int = 0, end: int = 0) -> None:
         self._descriptor = descriptor
+        self._project = project
         self._pread: Callable[[int, int], bytes] = partial(os.pread, descriptor)
         self._start = start
         self._end = end
 
     def use(self, pread: Callable[[int, int], bytes]) -> None:
-        """Where the file's own bytes are not what is wanted: see `Embedded.pread`."""
+        """Reads with this function instead of os.pread: see `EmbeddedStore.pread`."""
         self._pread = pread
 
-    def part(self, start: int, end: int) -> "Reading":
+    def part(self, start: int, end: int) -> "FileStream":
         self._start, self._end = start, end
         return self
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while self._start < self._end:
             wanted = min(PIECE, self._end - self._start)
-            piece = await asyncio.to_thread(self._pread, wanted, self._start)
+            piece = await pools.disk.run(self._project, self._pread, wanted, self._start)
             if not piece:
                 raise TurnoutError("the file became shorter while it was read")
             self._start += len(piece)
@@ -46,17 +47,17 @@ class Reading:
         self.close()
 
 
-async def pour(body: AsyncIterable[bytes], write: Callable[[bytes], object]) -> int:
-    """Write all of it, in pieces worth a thread's while. The number of bytes."""
+async def write_all(body: AsyncIterable[bytes], write: Callable[[bytes], object], project: str) -> int:
+    """Writes the body in a thread, in large pieces. Returns the number of bytes."""
     total = 0
-    async for piece in gathered(body):
-        await asyncio.to_thread(write, piece)
+    async for piece in coalesced(body):
+        await pools.disk.run(project, write, piece)
         total += len(piece)
     return total
 
 
-async def gathered(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in fewer pieces. What came before a broken connection is handed out before the error."""
+async def coalesced(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in larger pieces. If the body raises, the bytes before the error are yielded first."""
     pending: list[bytes] = []
     size = 0
     try:
@@ -74,12 +75,12 @@ async def gathered(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         yield b"".join(pending)
 
 
-class Unsatisfiable(Invalid):
-    """A range that lies outside of what there is."""
+class RangeNotSatisfiable(Invalid):
+    """The range is outside of the object."""
 
 
 def byte_range(header: str, size: int) -> tuple[int, int] | None:
-    """Start and end (exclusive) of a Range header. None: all of it, as for ranges in a form that nobody uses."""
+    """Start and end (exclusive) of a Range header. None for the whole object, also for unusual forms of ranges."""
     found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
     if not found or found[0] == "bytes=-":
         return None
@@ -89,5 +90,5 @@ def byte_range(header: str, size: int) -> tuple[int, int] | None:
     start = int(first) if first else max(0, size - int(last))
     end = min(int(last) + 1, size) if first and last else size
     if start >= size:
-        raise Unsatisfiable(f"the object has {size} bytes: there is nothing at {header}")
+        raise RangeNotSatisfiable(f"{header} is outside of the object, which has {size} bytes")
     return start, end

@@ -1,4 +1,4 @@
-"""Documents that are not jobs. Nothing that happens to a job touches them."""
+"""Documents that are not jobs. No change of a job affects them."""
 
 from typing import Literal
 
@@ -7,7 +7,9 @@ from turnout.job import Asset
 from turnout.store import rows
 from turnout.store.driver import Driver, Step
 from turnout.store.statements import ASSET, Statements, names
-from turnout.store.writing import Writing
+from turnout.store.unreadable import Unreadable, UnreadableRows
+from turnout.store.where import fit_integer
+from turnout.store.write_queue import WriteQueue
 
 Order = Literal["created", "updated", "name"]
 
@@ -15,13 +17,17 @@ Order = Literal["created", "updated", "name"]
 class StoredAssets:
     """Changes are durable when they return."""
 
-    def __init__(self, driver: Driver, sql: Statements, writing: Writing) -> None:
+    def __init__(
+        self, driver: Driver, sql: Statements, queue: WriteQueue, unreadable: UnreadableRows
+    ) -> None:
         self._driver = driver
         self._sql = sql
-        self._writing = writing
+        self._queue = queue
+        self._unreadable = unreadable
 
     async def create(self, asset: Asset) -> None:
         """Raises AlreadyExists."""
+        self._queue.check_there()
 
         async def change() -> list[Step]:
             await self._check_free(asset)
@@ -29,17 +35,17 @@ class StoredAssets:
                 raise AlreadyExists(f"another {asset.kind} has the id {asset.id}", field="id")
             return [Step(self._sql.insert_asset, [rows.asset_row(asset)])]
 
-        await self._writing.change(change)
+        await self._queue.change(change)
 
     async def update(self, asset: Asset) -> None:
-        """All but when it was created. Raises NotFound or AlreadyExists."""
+        """Replaces everything but `created`. Raises NotFound or AlreadyExists."""
 
         async def change() -> list[Step]:
             await self._check_there(asset.project, asset.kind, asset.id)
             await self._check_free(asset)
             return [Step(self._sql.update_asset, [rows.asset_change(asset)], changes=True)]
 
-        await self._writing.change(change)
+        await self._queue.change(change)
 
     async def delete(self, project: str, kind: str, asset_id: str) -> None:
         """Raises NotFound."""
@@ -48,7 +54,7 @@ class StoredAssets:
             await self._check_there(project, kind, asset_id)
             return [Step(self._sql.delete_asset, [(project, kind, asset_id)], changes=True)]
 
-        await self._writing.change(change)
+        await self._queue.change(change)
 
     async def get(self, project: str, kind: str, asset_id: str) -> Asset | None:
         return await self._one(self._sql.asset, (project, kind, asset_id))
@@ -68,13 +74,13 @@ class StoredAssets:
         offset: int = 0,
     ) -> list[Asset]:
         where, values = self._where(project, kind, scope, contains)
-        mark, way = self._driver.flavour.mark, "DESC" if descending else "ASC"
+        mark, direction = self._driver.flavour.mark, "DESC" if descending else "ASC"
         sql = (
             f"SELECT {names(ASSET)} FROM assets WHERE {where}"
-            f" ORDER BY {order_by} {way}, id {way} LIMIT {mark} OFFSET {mark}"
+            f" ORDER BY {order_by} {direction}, id {direction} LIMIT {mark} OFFSET {mark}"
         )
-        found = await self._driver.read(sql, (*values, *map(_fitting, (limit, offset))))
-        return [rows.asset_of(row) for row in found]
+        found = await self._driver.read(sql, (*values, *map(fit_integer, (limit, offset))))
+        return self._unreadable.each(found, rows.asset_of, "asset", 3)
 
     async def count(self, project: str, kind: str, scope: str | None, contains: str) -> int:
         where, values = self._where(project, kind, scope, contains)
@@ -96,7 +102,12 @@ class StoredAssets:
         if not all(map(rows.storable, key)):
             return None
         found = (await self._driver.each(sql, [key]))[0]
-        return rows.asset_of(found[0]) if found else None
+        if not found:
+            return None
+        try:
+            return rows.asset_of(found[0])
+        except TypeError as error:
+            raise Unreadable(self._unreadable.note(f"asset {' '.join(key)}", error)) from error
 
     async def _check_there(self, project: str, kind: str, asset_id: str) -> None:
         if not await self.get(project, kind, asset_id):
@@ -106,7 +117,3 @@ class StoredAssets:
         other = await self.by_name(asset.project, asset.kind, asset.scope, asset.name)
         if other and other.id != asset.id:
             raise AlreadyExists(f"another {asset.kind} is named {asset.name}", field="name")
-
-
-def _fitting(number: int) -> int:
-    return max(0, min(number, (1 << 63) - 1))

@@ -1,4 +1,4 @@
-"""The numbers that stand for states, reasons and kinds in the tables. A number, once given, is never given again."""
+"""The numbers for states, reasons and kinds in the tables. A number is never reused."""
 
 from turnout.job import EventKind, Reason, ReplicaState, State, TrialState
 
@@ -29,6 +29,7 @@ REASONS = {
     Reason.REFUSED: 10,
     Reason.HUNG: 11,
     Reason.WAITED: 12,
+    Reason.DISK_LIMIT: 13,
 }
 
 REPLICA_STATES = {

@@ -1,4 +1,4 @@
-"""What the store needs of a database, and the threads that it is used in."""
+"""The protocol of a database driver, and threads that each have a connection."""
 
 import asyncio
 import threading
@@ -6,18 +6,23 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from turnout.errors import TimedOut, TurnoutError
+from turnout import pools
+from turnout.errors import NotStored, TimedOut, TurnoutError
 from turnout.store.rows import Row
 from turnout.store.statements import Flavour
 
 Connection = TypeVar("Connection")
 Result = TypeVar("Result")
 Connect = Callable[[], Connection]
-"""Gives a thread its connection, a new one if the last broke."""
+"""Returns the thread's connection; opens a new one if the last broke."""
 
 
 class StoreError(TurnoutError):
-    """The database did not do it: the disk is full, the connection broke. Nothing of the batch is visible then."""
+    """The database failed: the disk is full, or the connection broke. Nothing of the batch is visible."""
+
+
+class Removed(StoreError, NotStored):
+    """The database file was removed, so everything that is written now is lost when the service ends."""
 
 
 class Unanswered(StoreError, TimedOut):
@@ -30,31 +35,40 @@ class Step(NamedTuple):
     sql: str
     rows: list[Row]
     changes: bool = False
-    """Every row must change exactly one of the table's."""
+    """Each row must change exactly one row of the table."""
+    bulk: bool = False
+    """One row changes many rows of the table. It may take a while, so it never runs in the event loop's thread."""
 
 
 class Driver(Protocol):
     flavour: Flavour
 
     async def write(self, steps: list[Step]) -> None:
-        """All or nothing, and on disk when it returns. One at a time: see `Writing`. Raises StoreError."""
+        """All or nothing, and on disk when it returns. One at a time: see `WriteQueue`. Raises StoreError."""
         ...
 
     async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
-        """The statement's answer for each key, in their order. For lookups by an index that find little."""
+        """The rows for each key, in the order of the keys. For lookups by an index that find few rows."""
         ...
 
-    async def read(self, sql: str, parameters: Row = (), *, near: bool = False) -> list[Row]:
-        """`near`: it is known to be quick, so a thread is not worth its while."""
+    async def read(self, sql: str, parameters: Row = (), *, inline: bool = False) -> list[Row]:
+        """`inline`: run it in the calling thread if that is possible, because it is quick."""
+        ...
+
+    async def shrink(self) -> int:
+        """Returns some free space of the database to the disk. The result is about how many bytes.
+
+        0: there is none left, or the database does this by itself. One at a time, like `write`.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
-class Crew(Generic[Connection]):
+class ConnectionThreads(Generic[Connection]):
     """Threads with a connection each that take work from one queue; answers go back to the caller's loop.
 
-    `concurrent.futures` would do too, at twice the time for each hand-over.
+    `concurrent.futures` would take twice as long to pass on each task.
     """
 
     def __init__(
@@ -78,31 +92,31 @@ class Crew(Generic[Connection]):
         return await self.submit(work)
 
     def submit(self, work: Callable[[Connect[Connection]], Result]) -> asyncio.Future[Result]:
-        """It is done even if nobody waits for the answer any more."""
+        """The work completes even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
 
         def task(connect: Connect[Connection]) -> None:
             try:
                 result = work(connect)
-            except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
-                _tell(loop, answer, answer.set_exception, error)
+            except Exception as error:  # noqa: BLE001 - the caller gets any error
+                _resolve(loop, answer, answer.set_exception, error)
             else:
-                _tell(loop, answer, answer.set_result, result)
+                _resolve(loop, answer, answer.set_result, result)
 
         self._queue.put(task)
         return answer
 
     def post(self, work: Callable[[Connect[Connection]], None]) -> None:
-        """Without an answer; `work` deals with what goes wrong."""
+        """Runs it without a result. `work` handles its own errors."""
         self._queue.put(work)
 
     async def close(self) -> None:
-        """After what was handed in before."""
+        """Ends the threads after all earlier work."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+            await pools.service.run(pools.OWN, thread.join)
 
     def _serve(self) -> None:
         connection: Connection | None = None
@@ -122,16 +136,16 @@ class Crew(Generic[Connection]):
             _close(connection)
 
 
-def _tell(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], tell: Callable[[Any], None], what: object
+def _resolve(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], set_: Callable[[Any], None], what: object
 ) -> None:
     def settle() -> None:
         if not answer.cancelled():
-            tell(what)
+            set_(what)
 
     try:
         loop.call_soon_threadsafe(settle)
-    except RuntimeError:  # the loop is closed: nobody waits any more
+    except RuntimeError:  # the loop is closed
         return
 
 

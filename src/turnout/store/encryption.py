@@ -1,8 +1,8 @@
-"""Jobs that name a key: what is kept of them is sealed before it is written, and opened when it is read.
+"""Encrypts rows of jobs that name a key before they are written, and decrypts them when they are read.
 
 Documents and specs are sealed as bytes; messages are texts, and a job's own message is sealed even if it is empty, so
-that its row alone tells that it is such a job and with which data key. Names, labels, states and times stay readable:
-they are what jobs are found by.
+that its row alone shows that the job is encrypted and with which data key. Names, labels, states and times stay
+readable, because queries use them.
 """
 
 from collections import deque
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from turnout.vault.cipher import DataKey
 
 _ENDED = 1000
-"""So many jobs that have ended are remembered: something may still be written about them."""
-_NOT_KEPT = "what was to be told here is not kept: the job's key is gone"
+"""The data keys of this many ended jobs stay cached, because more rows may be written for them."""
+_NOT_STORED = "this text was not stored: the job's key is missing"
 
-Told = TypeVar("Told", Event, Past, Replica)
+Record = TypeVar("Record", Event, Past, Replica)
 
 
-class Locks:
+class StoreEncryption:
     def __init__(self, ring: KeyRing) -> None:
         self.ring = ring
         self._keys: dict[int, DataKey | None] = {}
-        """Of jobs that something may be written about; None: the key is gone."""
+        """The data keys of jobs that may be written about; None if the key is missing."""
         self._ended: deque[int] = deque()
 
-    # Before it is written.
+    # Before rows are written.
 
     def sealed(self, batch: "Batch") -> "Batch":
-        """The same batch if no such job is in it, which is nearly always so."""
+        """The same batch if no job in it is encrypted, which is the usual case."""
         for job, new in batch.created:
             if new.spec.key:
                 self._keys[job.id] = self.ring.data_key(Header.of(new.spec.key, new.spec.wrapped_key))
@@ -45,10 +45,10 @@ class Locks:
             batch,
             created=[(self._job(job), self._new(job.id, new)) for job, new in batch.created],
             jobs=[self._job(job) for job in batch.jobs],
-            attempts=[self._told(replica, "replica") for replica in batch.attempts],
-            replicas=[self._told(replica, "replica") for replica in batch.replicas],
-            events=[self._told(event, "event") for event in batch.events],
-            past=[self._told(past, "past") for past in batch.past],
+            attempts=[self._message(replica, "replica") for replica in batch.attempts],
+            replicas=[self._message(replica, "replica") for replica in batch.replicas],
+            events=[self._message(event, "event") for event in batch.events],
+            past=[self._message(past, "past") for past in batch.past],
             documents=[(job_id, self._bytes(job_id, data, "document")) for job_id, data in batch.documents],
         )
         for job in batch.jobs:
@@ -59,10 +59,10 @@ class Locks:
     def spec(self, job_id: int, encoded: bytes) -> bytes:
         return self._bytes(job_id, encoded, "spec") if self._keys else encoded
 
-    def trial(self, job_id: int, told: bytes) -> bytes:
-        """What is told of a trial, by the key of its search."""
-        # Where the key is gone nothing is known of it that would have to be kept from anybody.
-        return self._bytes(job_id, told, "trial") if self._keys.get(job_id) else told
+    def trial(self, job_id: int, data: bytes) -> bytes:
+        """A trial's texts, encrypted with the key of its search."""
+        # Without the key there is nothing secret to write.
+        return self._bytes(job_id, data, "trial") if self._keys.get(job_id) else data
 
     def _job(self, job: Job) -> Job:
         return changed(job, message=self._text(job.id, job.message, "job")) if job.id in self._keys else job
@@ -72,27 +72,27 @@ class Locks:
             return new
         return changed(new, document=self._bytes(job_id, new.document, "document"))
 
-    def _told(self, told: Told, what: str) -> Told:
-        if told.job not in self._keys or not told.message:
-            return told
-        return changed(told, message=self._text(told.job, told.message, what))
+    def _message(self, record: Record, what: str) -> Record:
+        if record.job not in self._keys or not record.message:
+            return record
+        return changed(record, message=self._text(record.job, record.message, what))
 
     def _text(self, job_id: int, text: str, what: str) -> str:
         key = self._keys[job_id]
-        return key.seal_text(text, _about(job_id, what)) if key else _NOT_KEPT
+        return key.seal_text(text, _row_name(job_id, what)) if key else _NOT_STORED
 
     def _bytes(self, job_id: int, data: bytes, what: str) -> bytes:
         key = self._keys.get(job_id)
         if key:
-            return key.seal(data, _about(job_id, what))
+            return key.seal(data, _row_name(job_id, what))
         if job_id in self._keys:
-            raise KeyGone(f"the document of job {job_id} cannot be changed: its key is gone")
+            raise KeyGone(f"the document of job {job_id} cannot be changed: its key is missing")
         return data
 
-    # After it was read.
+    # After rows are read.
 
     def opened_job(self, job: Job, *, remember: bool = False) -> Job:
-        """With its message; or why that cannot be read. `remember`: something may be written about it."""
+        """The job with its message, or with why that cannot be read. `remember`: more may be written about the job."""
         if not is_sealed_text(job.message):
             return job
         if remember and job.id not in self._keys:
@@ -105,32 +105,32 @@ class Locks:
         if not is_sealed_text(text):
             return text
         try:
-            return self.ring.opened_text(text, _about(job_id, what))
+            return self.ring.opened_text(text, _row_name(job_id, what))
         except KeyGone as error:
             return error.message
 
     def document(self, job_id: int, data: bytes) -> bytes | None:
-        """None: its key is gone."""
+        """None if its key is missing."""
         return self._opened(job_id, data, "document")
 
     def opened_trial(self, job_id: int, data: bytes) -> bytes | None:
-        """None: its key is gone."""
+        """None if its key is missing."""
         return self._opened(job_id, data, "trial")
 
     def _opened(self, job_id: int, data: bytes, what: str) -> bytes | None:
         if not is_sealed(data):
             return data
         try:
-            return self.ring.opened(data, _about(job_id, what))
+            return self.ring.opened(data, _row_name(job_id, what))
         except KeyGone:
             return None
 
     def opened_spec(self, job_id: int, data: bytes) -> bytes:
         """Raises KeyGone."""
-        return self.ring.opened(data, _about(job_id, "spec")) if is_sealed(data) else data
+        return self.ring.opened(data, _row_name(job_id, "spec")) if is_sealed(data) else data
 
     def live(self, job: Job, spec: Spec, *, lost: bool) -> None:
-        """A job that something will be written about, found when the service starts."""
+        """Registers a live job when the service starts, because more will be written about it."""
         if spec.key:
             self._keys[job.id] = None if lost else self.ring.data_key(Header.of(spec.key, spec.wrapped_key))
 
@@ -150,23 +150,25 @@ class Locks:
             self._keys.pop(self._ended.popleft(), None)
 
 
-def stand_in(data: bytes, replicas: list[Replica], *, searches: bool) -> Spec:
-    """For a job that lives although its key is gone: enough to see its replicas to their end, not to start any.
+def placeholder_spec(data: bytes, replicas: list[Replica], *, is_search: bool) -> Spec:
+    """For a live job whose key is missing or whose spec cannot be read.
 
-    `searches`: it has trials, which are jobs of their own.
+    It is sufficient to end the job's replicas, not to start any.
+    `is_search`: the job has trials, which are jobs of their own.
     """
     from turnout.vault.header import read_header
 
     found = read_header(data)
-    assert found is not None, "only what has a header can lack its key"
     names = dict.fromkeys(replica.role for replica in replicas) or {"lead": None}
     counts = {name: sum(replica.role == name for replica in replicas) or 1 for name in names}
     first = next(iter(names))
     roles = tuple(Role(name, Program(), count, leads=name == first) for name, count in counts.items())
-    search = Search((), (), ()) if searches else None
+    search = Search((), (), ()) if is_search else None
+    if found is None:
+        return Spec(roles, search=search)
     return Spec(roles, key=found[0].key, wrapped_key=found[0].text, search=search)
 
 
-def _about(job_id: int, what: str) -> str:
-    """So that no row's text opens in the place of another's."""
+def _row_name(job_id: int, what: str) -> str:
+    """Binds a text to its row, so that it cannot be decrypted in place of another row's."""
     return f"{what} of job {job_id}"

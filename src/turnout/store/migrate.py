@@ -1,4 +1,4 @@
-"""Makes the schema, and brings an old one up to date. SQLAlchemy and Alembic are imported only if that is needed."""
+"""Creates the schema, and upgrades an old one. SQLAlchemy and Alembic are imported only if that is needed."""
 
 import sqlite3
 from pathlib import Path
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy import Connection
 
-HEAD = "0004"
+HEAD = "0006"
 """The newest revision; they are numbered in order."""
 
 VERSION = "SELECT version_num FROM alembic_version"
@@ -25,26 +25,27 @@ def open_sqlite(database: Path) -> sqlite.SqliteDriver:
         version = _sqlite_version(connection, database)
         if version is None:
             connection.executescript(_SCHEMA.read_text())
-        elif needs_work(version, str(database)):
+        elif needs_upgrade(version, str(database)):
             upgrade_sqlite(connection)
+        sqlite.make_shrinkable(connection, database)
     finally:
         connection.close()
     return sqlite.SqliteDriver(database)
 
 
-def needs_work(version: str, where: str) -> bool:
-    """Raises Misconfigured if it is not Turnout's, or if a newer Turnout has made it."""
+def needs_upgrade(version: str, where: str) -> bool:
+    """Raises Misconfigured if the database is not Turnout's, or if a newer Turnout created it."""
     if not version.isdecimal():
-        raise Misconfigured(f"the database {where} is not Turnout's: name one of its own")
+        raise Misconfigured(f"the database {where} is not Turnout's: name another one")
     if version > HEAD:
         raise Misconfigured(
-            f"the database {where} has schema {version}, this Turnout knows {HEAD}: use the Turnout that made it"
+            f"the database {where} has schema {version}, this Turnout knows {HEAD}: use the version that created it"
         )
     return version != HEAD
 
 
 def upgrade(connection: "Connection", revision: str = HEAD) -> None:
-    """Run the migrations within the connection's transaction."""
+    """Runs the migrations in the connection's transaction."""
     from alembic import command
     from alembic.config import Config
 

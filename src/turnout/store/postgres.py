@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg. Everything runs in threads; an advisory lock keeps a second service out."""
+"""PostgreSQL through psycopg. Everything runs in threads. An advisory lock prevents a second service."""
 
 from collections.abc import Callable, Sequence
 from typing import LiteralString, TypeVar, cast
@@ -7,14 +7,14 @@ import psycopg
 from psycopg import errors
 
 from turnout.errors import Misconfigured
-from turnout.store import migrate
-from turnout.store.driver import Connect, Crew, Step, StoreError, Unanswered
+from turnout.store import migrate, postgres_check
+from turnout.store.driver import Connect, ConnectionThreads, Step, StoreError, Unanswered
 from turnout.store.rows import Row
 from turnout.store.statements import POSTGRES
 
 ANSWER_SECONDS = 10
 LOCK_SECONDS = 3
-"""A server takes a moment to see that a killed service is gone."""
+"""Seconds. A server takes a moment to notice that a killed service has disconnected."""
 READERS = 4
 _LOCK = 0x7475726E6F7574
 
@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 Connection = psycopg.Connection[Row]
 
 
-class Broken(StoreError):
-    """The connection is gone; there will be another for the next call."""
+class ConnectionBroken(StoreError):
+    """The connection broke; the next call opens another."""
 
 
 class PostgresDriver:
@@ -31,10 +31,10 @@ class PostgresDriver:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        # Taken now, not with the first batch: a second service must not get as far as that.
+        # The lock is taken now and not with the first batch: a second service must fail at its start.
         self._first = [_for_writing(url)]
-        self._writer = Crew("store-writer", self._for_writing, _usable)
-        self._readers = Crew("store-reader", lambda: connect(url), _usable, threads=READERS)
+        self._writer = ConnectionThreads("store-writer", self._for_writing, _usable)
+        self._readers = ConnectionThreads("store-reader", lambda: connect(url), _usable, threads=READERS)
 
     async def write(self, steps: list[Step]) -> None:
         await self._writer.run(lambda connect: _explaining(lambda: _write(connect(), steps)))
@@ -44,8 +44,11 @@ class PostgresDriver:
             return []
         return await self._readers.run(lambda connect: _read(connect, sql, keys))
 
-    async def read(self, sql: str, parameters: Row = (), *, near: bool = False) -> list[Row]:
+    async def read(self, sql: str, parameters: Row = (), *, inline: bool = False) -> list[Row]:
         return (await self.each(sql, (parameters,)))[0]
+
+    async def shrink(self) -> int:
+        return 0  # its own autovacuum makes room for new rows
 
     async def close(self) -> None:
         await self._readers.close()
@@ -58,20 +61,20 @@ class PostgresDriver:
 
 
 def open_postgres(url: str) -> PostgresDriver:
-    """Brings the schema up to date first, under the lock."""
+    """Upgrades the schema first, under the lock."""
     url = url.replace("postgresql+psycopg://", "postgresql://", 1)
     try:
-        open_for_work(url).close()
+        open_locked(url).close()
         return PostgresDriver(url)
     except StoreError as error:
         raise Misconfigured(f"[store] url: {error.message}") from error
 
 
-def open_for_work(url: str) -> Connection:
-    """A connection that holds the lock, to a schema that is up to date."""
+def open_locked(url: str) -> Connection:
+    """A connection that holds the lock. The schema is upgraded first."""
     connection = _for_writing(url)
     try:
-        _explaining(lambda: _bring_up(connection))
+        _explaining(lambda: _upgrade(connection))
     except BaseException:
         connection.close()
         raise
@@ -81,7 +84,11 @@ def open_for_work(url: str) -> Connection:
 def connect(url: str) -> Connection:
     def dial() -> Connection:
         connection = psycopg.connect(
-            url, autocommit=True, connect_timeout=ANSWER_SECONDS, tcp_user_timeout=ANSWER_SECONDS * 1000
+            url,
+            autocommit=True,
+            connect_timeout=ANSWER_SECONDS,
+            tcp_user_timeout=ANSWER_SECONDS * 1000,
+            client_encoding="UTF8",  # whatever PGCLIENTENCODING says
         )
         _set(connection, "statement_timeout", f"{ANSWER_SECONDS}s")
         return connection
@@ -99,7 +106,7 @@ def _for_writing(url: str) -> Connection:
     except errors.LockNotAvailable:
         connection.close()
         raise StoreError(
-            "another Turnout works with this database: stop it first, or name another one"
+            "another Turnout service uses this database: stop it first, or name another one"
         ) from None
     return connection
 
@@ -108,21 +115,25 @@ def _set(connection: Connection, name: str, value: str) -> None:
     connection.execute("SELECT set_config(%s, %s, false)", (name, value))
 
 
-def _bring_up(connection: Connection) -> None:
+def _upgrade(connection: Connection) -> None:
+    postgres_check.check(connection)
     version = _version(connection)
     if version is None:
+        postgres_check.check_may_create(connection)
         from sqlalchemy.dialects import postgresql
 
         from turnout.store.schema import ddl
 
         connection.execute(cast(LiteralString, ddl(postgresql.dialect())))
-    elif migrate.needs_work(version, connection.info.dbname):
+    elif migrate.needs_upgrade(version, connection.info.dbname):
+        postgres_check.check_may_create(connection)
         _set(connection, "statement_timeout", "0")
         migrate.upgrade_postgres(connection)
+    postgres_check.check_rights(connection)
 
 
 def _version(connection: Connection) -> str | None:
-    """None: there is nothing of ours in the database yet."""
+    """None: the database has no table of Turnout's yet."""
 
     def there(table: str) -> bool:
         row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
@@ -130,7 +141,7 @@ def _version(connection: Connection) -> str | None:
 
     if not there("alembic_version"):
         if there("jobs"):
-            raise StoreError("its table `jobs` is not Turnout's: name a database of its own")
+            raise StoreError("its table `jobs` is not Turnout's: name another database")
         return None
     row = connection.execute(migrate.VERSION).fetchone()
     return row[0] if row else ""
@@ -141,14 +152,14 @@ def _write(connection: Connection, steps: list[Step]) -> None:
         for step in steps:
             cursor.executemany(cast(LiteralString, step.sql), step.rows)
             if step.changes and cursor.rowcount != len(step.rows):
-                raise StoreError(f"only {cursor.rowcount} of {len(step.rows)} rows are there: {step.sql}")
+                raise StoreError(f"only {cursor.rowcount} of {len(step.rows)} rows exist: {step.sql}")
 
 
 def _read(connect: Connect[Connection], sql: str, keys: Sequence[Row]) -> list[list[Row]]:
-    """Once more if the connection turns out to be gone: the server may have been started anew."""
+    """Retries once after a broken connection: the server may have restarted."""
     try:
         return _explaining(lambda: _each(connect(), sql, keys))
-    except Broken:
+    except ConnectionBroken:
         return _explaining(lambda: _each(connect(), sql, keys))
 
 
@@ -174,11 +185,11 @@ def _explaining(work: Callable[[], Result]) -> Result:
     except (errors.QueryCanceled, errors.ConnectionTimeout) as error:
         raise Unanswered(f"the database did not answer within {ANSWER_SECONDS} s") from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise Broken(f"the database cannot be reached: {_one_line(error)}") from error
+        raise ConnectionBroken(f"the database cannot be reached: {_one_line(error)}") from error
     except psycopg.Error as error:
         raise StoreError(f"the database answers: {_one_line(error)}") from error
     except UnicodeError as error:
-        raise StoreError(f"no database holds that: {error}") from error
+        raise StoreError(f"a value cannot be stored: {error}") from error
 
 
 def _one_line(error: Exception) -> str:

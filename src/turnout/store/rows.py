@@ -1,12 +1,27 @@
-"""Jobs and all that belongs to them to rows of the tables and back. A row has the order of its struct's fields."""
+"""Converts jobs and their parts to table rows and back. A row has the order of its struct's fields."""
 
-from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import msgspec
 
-from turnout.job import Asset, Attempt, Event, Job, NewJob, Past, Replica, ReplicaName, Sample, Spec
-from turnout.store.codes import KINDS, REASONS, REPLICA_STATES, STATES
+from turnout.job import (
+    Asset,
+    Attempt,
+    Event,
+    Job,
+    NewJob,
+    Past,
+    Reason,
+    Replica,
+    ReplicaName,
+    Sample,
+    Spec,
+    State,
+    Submission,
+)
+from turnout.store.codes import FIRST_ENDED, KINDS, REASONS, REPLICA_STATES, STATES
+from turnout.store.shapes import RowShape
 
 Row = tuple[Any, ...]
 
@@ -19,12 +34,20 @@ _REASON_OF = _REASON_BY_CODE | {None: None}
 _REPLICA_STATE_OF = {code: state for state, code in REPLICA_STATES.items()}
 _KIND_OF = {code: kind for kind, code in KINDS.items()}
 
+_JOB, _REPLICA, _EVENT, _PAST, _ASSET, _SUBMISSION = map(
+    RowShape.of, (Job, Replica, Event, Past, Asset, Submission)
+)
+_used = (float, NoneType)
+_SAMPLE = RowShape(at=(int,), cpu=_used, memory=_used, gpu=_used, gpu_memory=_used)
+_LABEL = RowShape(key=(str,), value=(str,))
+_DOCUMENT = RowShape(document=(bytes,))
+
 _encode_spec = msgspec.json.Encoder().encode
 _decode_spec = msgspec.json.Decoder(Spec).decode
 
 
 def storable(value: str | int) -> bool:
-    """Whether a row can hold it at all: 64 bits, text without NUL and halves of pairs. Drivers refuse all else."""
+    """Whether a column can hold the value: 64 bits, or text without NUL and lone surrogates."""
     if isinstance(value, int):
         return -(1 << 63) <= value < 1 << 63
     return "\0" not in value and (value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value))
@@ -67,10 +90,23 @@ def job_change(job: Job) -> Row:
     )
 
 
-def job_of(row: Sequence[Any]) -> Job:
+def job_of(row: Row) -> Job:
+    _JOB.check(row)
     job = Job(*row)
     job.state = _STATE_OF[row[7]]
     job.reason = _REASON_OF[row[15]]
+    return job
+
+
+def damaged_job_of(row: Row) -> Job:
+    """What can be read of a job that `job_of` cannot read. If its end is unknown, it counts as failed."""
+    job = Job(*_JOB.repaired(row))
+    state, reason = _STATE_OF.get(row[7]), _REASON_BY_CODE.get(row[15])
+    if state and reason and row[7] >= FIRST_ENDED:
+        job.state, job.reason = state, reason
+    else:
+        job.state, job.reason, job.message = State.FAILED, Reason.NODE_LOST, "its record cannot be read"
+    job.ended = job.ended or job.updated
     return job
 
 
@@ -91,7 +127,8 @@ def replica_change(replica: Replica) -> Row:
     return (*_replica_state(replica), replica.job, replica.attempt, replica.role, replica.index)
 
 
-def replica_of(row: Sequence[Any]) -> Replica:
+def replica_of(row: Row) -> Replica:
+    _REPLICA.check(row)
     replica = Replica(*row)
     replica.state = _REPLICA_STATE_OF[row[4]]
     return replica
@@ -101,7 +138,8 @@ def event_row(event: Event) -> Row:
     return event.job, event.at, KINDS[event.kind], _storable(event.message)
 
 
-def event_of(row: Sequence[Any]) -> Event:
+def event_of(row: Row) -> Event:
+    _EVENT.check(row)
     job, at, kind, message = row
     return Event(job, at, _KIND_OF[kind], message)
 
@@ -123,9 +161,19 @@ def past_row(past: Past) -> Row:
     )
 
 
-def past_of(row: Sequence[Any]) -> Past:
+def past_of(row: Row) -> Past:
+    _PAST.check(row)
     job, attempt, started, ended, reason, message, replica, code = row
     return Past(job, attempt, started, ended, _REASON_BY_CODE[reason], message, replica, code)
+
+
+def submission_row(submission: Submission) -> Row:
+    return submission.job, submission.attempt, submission.engine, submission.engine_id
+
+
+def submission_of(row: Row) -> Submission:
+    _SUBMISSION.check(row)
+    return Submission(*row)
 
 
 def sample_row(attempt: Attempt, sample: Sample) -> Row:
@@ -133,7 +181,8 @@ def sample_row(attempt: Attempt, sample: Sample) -> Row:
     return (*attempt, *sample.replica, sample.at, *used)
 
 
-def sample_of(replica: ReplicaName, row: Sequence[Any]) -> Sample:
+def sample_of(replica: ReplicaName, row: Row) -> Sample:
+    _SAMPLE.check(row)
     return Sample(replica, *row)
 
 
@@ -155,7 +204,18 @@ def asset_change(asset: Asset) -> Row:
     return asset.scope, asset.name, asset.updated, asset.document, asset.project, asset.kind, asset.id
 
 
-def asset_of(row: Sequence[Any]) -> Asset:
+def label_of(row: Row) -> tuple[str, str]:
+    _LABEL.check(row)
+    return row[0], row[1]
+
+
+def document_of(row: Row) -> bytes:
+    _DOCUMENT.check(row)
+    return bytes(row[0])
+
+
+def asset_of(row: Row) -> Asset:
+    _ASSET.check(row)
     project, kind, asset_id, scope, name, created, updated, document = row
     return Asset(project, kind, asset_id, scope, name, created, updated, bytes(document))
 
@@ -181,7 +241,7 @@ def _replica_state(replica: Replica) -> Row:
 
 
 def _storable(message: str) -> str:
-    """Messages quote programs and file names, which hold any bytes: what no database takes is replaced."""
+    """Messages quote programs and file names with any bytes. Characters that cannot be stored are replaced."""
     if message.isascii() and "\0" not in message:
         return message
     return message.encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

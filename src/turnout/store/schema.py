@@ -1,6 +1,6 @@
-"""The tables. Imported only to make or change them: see `statements`.
+"""The tables. Imported only to create or change them: see `statements`.
 
-`python -m turnout.store.schema` prints what `schema.sql` must hold: the same for SQLite, ready to run.
+`python -m turnout.store.schema` prints the content of `schema.sql`, which is the same schema for SQLite.
 """
 
 import re
@@ -26,13 +26,13 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from turnout.store.migrate import HEAD
-from turnout.store.statements import LIVE, NAMED, NOT_DELETED
+from turnout.store.statements import DELETED, LIVE, NAMED, NOT_DELETED
 
 metadata = MetaData()
 
-# SQLite's own row number must be spelt INTEGER; there it is 64 bits wide too.
+# SQLite's row id must have the type INTEGER, which has 64 bits there too.
 _Id = BigInteger().with_variant(Integer, "sqlite")
-# By code points, as SQLite and Python compare.
+# Text is compared by code points, as in SQLite and Python.
 _Text = Text().with_variant(Text(collation="C"), "postgresql")
 
 jobs = Table(
@@ -120,6 +120,16 @@ past = Table(
     sqlite_with_rowid=False,
 )
 
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("job", BigInteger, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("engine", _Text, nullable=False),
+    Column("engine_id", _Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 samples = Table(
     "samples",
     metadata,
@@ -190,6 +200,14 @@ measurements = Table(
 Index("assets_name", assets.c.project, assets.c.kind, assets.c.scope, assets.c.name, unique=True)
 Index("labels_value", labels.c.key, labels.c.value, labels.c.job)
 Index("events_job", events.c.job)
+Index("trials_child", trials.c.child)
+Index(
+    "jobs_deleted",
+    jobs.c.deleted,
+    jobs.c.id,
+    sqlite_where=text(DELETED),
+    postgresql_where=text(DELETED),
+)
 Index("jobs_live", jobs.c.id, sqlite_where=text(LIVE), postgresql_where=text(LIVE))
 Index(
     "jobs_handle",
@@ -211,7 +229,7 @@ Index(
 
 
 def ddl(dialect: Dialect) -> str:
-    """What makes the whole schema, and says that it is the newest, in one transaction."""
+    """The statements that create the whole schema and set its version, in one transaction."""
     version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
     statements: list[str] = []
     for table in (*metadata.sorted_tables, version):

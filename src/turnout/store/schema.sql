@@ -53,6 +53,8 @@ CREATE TABLE jobs (
     PRIMARY KEY (id)
 );
 
+CREATE INDEX jobs_deleted ON jobs (deleted, id) WHERE deleted IS NOT NULL;
+
 CREATE UNIQUE INDEX jobs_handle ON jobs (project, scope, handle) WHERE deleted IS NULL AND handle <> '';
 
 CREATE INDEX jobs_list ON jobs (project, scope, id) WHERE deleted IS NULL;
@@ -136,6 +138,15 @@ CREATE TABLE samples (
 )
  WITHOUT ROWID;
 
+CREATE TABLE submissions (
+    job BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    engine TEXT NOT NULL,
+    engine_id TEXT NOT NULL,
+    PRIMARY KEY (job, attempt)
+)
+ WITHOUT ROWID;
+
 CREATE TABLE trials (
     job BIGINT NOT NULL,
     number INTEGER NOT NULL,
@@ -152,11 +163,13 @@ CREATE TABLE trials (
 )
  WITHOUT ROWID;
 
+CREATE INDEX trials_child ON trials (child);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0004');
+INSERT INTO alembic_version (version_num) VALUES ('0006');
 
 COMMIT;

@@ -1,89 +1,119 @@
 """SQLite: WAL, synchronous=FULL, one connection that writes.
 
-What is quick runs at once on the caller's thread, what may take long on another. The reason is the interpreter's lock:
-sqlite3 lets go of it and takes it back for every row, and a thread that wants it back from a busy event loop can wait
-for seconds (the loop lets go often and briefly, which starts the 5 ms after which it would have to anew). Measured for
+Quick work runs on the caller's thread, work that may take long on another. The reason is the interpreter's lock (GIL):
+sqlite3 releases it and takes it back for every row, and a thread that waits for it beside a busy event loop can wait
+for seconds (the loop often releases it briefly, which restarts the 5 ms after which it must yield). Measured for
 a batch of 32 jobs beside a busy loop: 1.3 ms on the loop's own thread, median 4 ms and at worst 8 s on another.
 """
 
 import asyncio
+import logging
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from turnout.errors import Misconfigured
-from turnout.store.driver import Connect, Crew, Step, StoreError, Unanswered
+from turnout.store.driver import Connect, ConnectionThreads, Step, StoreError, Unanswered
 from turnout.store.rows import Row
 from turnout.store.statements import SQLITE
 
 BUSY_SECONDS = 10
 READERS = 2
-NEAR_KEYS = 100
-NEAR_WRITES = 500
-"""More rows than this at once would hold up the loop."""
+INLINE_KEYS = 100
+INLINE_WRITES = 500
+"""Writing more rows than this on the loop's thread would delay the loop."""
 
 SLOW_SECONDS = 0.005
 SLOW_COMMITS = 20
-"""After a commit that took longer, so many wait for the disk on the writer thread before the loop tries again."""
+"""After a slower commit, this many commits run on the writer thread before the loop tries again."""
 
 CHECKPOINT_PAGES = 1_000
+BULK_PAGES = 200
+"""The pages that a statement which changes many rows is assumed to write."""
+
+SHRINK_SECONDS = 0.005
+SHRINK_PAGES = (16, 1024)
+"""The bounds for the number of pages of a step, which is adapted to that time."""
+SPARE_PAGES = 256
+"""Free pages that are kept for new rows."""
+
 LARGEST_LOG_PAGES = 8_000
 _PAGE = 4096
+_INCREMENTAL = 2
+
+_NO_TEXT = "Could not decode to UTF-8"
+
+_log = logging.getLogger(__name__)
 
 
 class SqliteDriver:
-    """One transaction at a time, begun and ended by `write`.
+    """Runs one transaction at a time, in `write`.
 
-    The log is carried over into the database by a thread of its own, beside the commits and never within one. Only a
-    log that grew beyond LARGEST_LOG_PAGES because commits never paused makes the next commit wait for that.
+    A separate thread checkpoints the write-ahead log, beside the commits and never within one. Only a
+    log that grew beyond LARGEST_LOG_PAGES, because commits never paused, makes the next commit wait for a checkpoint.
     """
 
     flavour = SQLITE
 
     def __init__(self, database: Path) -> None:
         self._path = database
-        self._near = self._for_reading()
+        self._inline = self._for_reading()
         self._writing = self._for_writing()
-        self._writer = Crew("store-writer", lambda: self._writing)
-        self._readers = Crew("store-reader", self._for_reading, threads=READERS)
-        self._checkpointer = Crew("store-checkpoint", self._for_writing)
+        self._writer = ConnectionThreads("store-writer", lambda: self._writing)
+        self._readers = ConnectionThreads("store-reader", self._for_reading, threads=READERS)
+        self._checkpointer = ConnectionThreads("store-checkpoint", self._for_writing)
         self._working: asyncio.Future[None] | None = None
         self._slow = 0
         self._pages = 0
         self._checkpointing = False
         self._overfull = False
+        self._shrink_pages = SHRINK_PAGES[0]
 
     async def write(self, steps: list[Step]) -> None:
-        if self._working and not self._working.done():
-            await asyncio.wait([self._working])  # its caller gave up waiting
-        self._roll_back()
-        if self._overfull:
-            await self._checkpointer.run(self._checkpoint)
+        await self._make_ready()
         size = sum(len(step.rows) for step in steps)
-        pages = size + 2 * len(steps)
+        bulk = sum(step.bulk for step in steps)
+        pages = size + 2 * len(steps) + bulk * BULK_PAGES
         await self._begin()
-        if size <= NEAR_WRITES:
+        if size <= INLINE_WRITES and not bulk:
             self._change(steps)
             steps = []
         await self._commit(steps)
         self._written(pages)
 
+    async def shrink(self) -> int:
+        """The file gets shorter with the next checkpoint."""
+        await self._make_ready()
+        pages, seconds = 0, 0.0
+
+        def work() -> None:
+            nonlocal pages, seconds
+            pages, seconds = _free_pages(self._writing, self._shrink_pages)
+
+        await self._on_thread(work)
+        self._written(2 * pages)
+        if pages:
+            fitting = int(pages * SHRINK_SECONDS / max(seconds, 1e-6))
+            self._shrink_pages = min(max(fitting, self._shrink_pages // 2, SHRINK_PAGES[0]), SHRINK_PAGES[1])
+        return pages * _PAGE
+
     async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
-        if len(keys) <= NEAR_KEYS:
-            return _each(self._near, sql, keys)
+        if len(keys) <= INLINE_KEYS:
+            return _each(self._inline, sql, keys)
         return await self._readers.run(lambda connect: _each(connect(), sql, keys))
 
-    async def read(self, sql: str, parameters: Row = (), *, near: bool = False) -> list[Row]:
-        if near:
-            return _each(self._near, sql, (parameters,))[0]
+    async def read(self, sql: str, parameters: Row = (), *, inline: bool = False) -> list[Row]:
+        if inline:
+            return _each(self._inline, sql, (parameters,))[0]
         return await self._readers.run(lambda connect: _each(connect(), sql, (parameters,))[0])
 
     async def close(self) -> None:
-        self._near.close()
-        for crew in (self._readers, self._checkpointer, self._writer):
-            await crew.close()
+        self._inline.close()
+        for threads in (self._readers, self._checkpointer, self._writer):
+            await threads.close()
         self._writing.close()
 
     def _for_reading(self) -> sqlite3.Connection:
@@ -99,31 +129,38 @@ class SqliteDriver:
         connection.execute("PRAGMA busy_timeout = 0")
         return connection
 
+    async def _make_ready(self) -> None:
+        if self._working and not self._working.done():
+            await asyncio.wait([self._working])  # its caller gave up waiting
+        self._roll_back()
+        if self._overfull:
+            await self._checkpointer.run(self._checkpoint)
+
     async def _begin(self) -> None:
-        """A program that is not ours may hold the database; waiting for it is not for the loop."""
+        """Another program may have locked the database; the wait for it must not block the loop."""
         try:
             self._writing.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if not _busy(error):
                 raise _explained(error) from error
-            await self._on_thread(lambda: _begin_patiently(self._writing))
+            await self._on_thread(lambda: _begin_and_wait(self._writing))
 
     def _change(self, steps: list[Step]) -> None:
         try:
             for step in steps:
                 done = self._writing.executemany(step.sql, step.rows)
                 if step.changes and done.rowcount != len(step.rows):
-                    raise StoreError(f"only {done.rowcount} of {len(step.rows)} rows are there: {step.sql}")
+                    raise StoreError(f"only {done.rowcount} of {len(step.rows)} rows exist: {step.sql}")
         except BaseException as error:
             self._roll_back()
             if isinstance(error, sqlite3.Error):
                 raise _explained(error) from error
             if isinstance(error, UnicodeError | OverflowError):
-                raise StoreError(f"no database holds that: {error}") from error
+                raise StoreError(f"a value cannot be stored: {error}") from error
             raise
 
     async def _commit(self, steps: list[Step]) -> None:
-        """Of what was changed already, and of these steps."""
+        """Commits the changes so far and these steps."""
         if steps or self._slow:
             self._slow = max(0, self._slow - 1)
             await self._on_thread(lambda: self._finish(steps))
@@ -134,7 +171,7 @@ class SqliteDriver:
             self._slow = SLOW_COMMITS
 
     async def _on_thread(self, work: Callable[[], None]) -> None:
-        """It goes on if the caller gives up: see `write`."""
+        """Continues if the caller is cancelled: see `write`."""
         self._working = self._writer.submit(lambda _: work())
         await asyncio.wait([self._working])
         self._working.result()
@@ -148,7 +185,7 @@ class SqliteDriver:
             raise _explained(error) from error
 
     def _roll_back(self) -> None:
-        # SQLite has done so already after the worst errors.
+        # After severe errors SQLite has already rolled back.
         if self._writing.in_transaction:
             self._writing.execute("ROLLBACK")
 
@@ -159,26 +196,28 @@ class SqliteDriver:
             self._checkpointer.post(self._checkpoint_beside)
 
     def _checkpoint_beside(self, connect: Connect[sqlite3.Connection]) -> None:
-        # The next commit begins the log anew if all of it was carried over when it starts.
+        # The next commit restarts the log if a checkpoint has copied all of it by then.
         self._overfull = self._checkpoint(connect) > LARGEST_LOG_PAGES
         self._checkpointing = False
 
     def _checkpoint(self, connect: Connect[sqlite3.Connection]) -> int:
-        """How many pages the log has."""
+        """Returns the number of pages in the log."""
         self._overfull = False
         try:
             return connect().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
         except sqlite3.Error:
-            # The log keeps what was not carried over; a disk in trouble shows in the next commit.
+            # The log keeps what was not copied. The next commit reports a failing disk.
             return 0
 
 
 def prepare(database: Path) -> sqlite3.Connection:
-    """A connection for making or changing the schema; the file is made if need be, for its owner only."""
+    """A connection to create or change the schema. Creates a missing file, readable by its owner only."""
     try:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         os.chmod(database, 0o600)
         connection = connect(database)
+        # This takes effect at once only in an empty database: see make_shrinkable.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     except OSError as error:
         raise Misconfigured(f"the database {database} cannot be opened: {error.strerror}") from None
@@ -190,11 +229,43 @@ def prepare(database: Path) -> sqlite3.Connection:
     return connection
 
 
+def make_shrinkable(connection: sqlite3.Connection, database: Path) -> None:
+    """Rebuilds a database of an earlier Turnout once, because deleted rows would not make its file smaller."""
+    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] == _INCREMENTAL:
+        return
+    size = database.stat().st_size
+    try:
+        free = shutil.disk_usage(database.parent).free
+        if free < 3 * size:
+            raise OSError(f"that needs {3 * size >> 20} MB of free disk space, and {free >> 20} MB are free")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")
+    except (sqlite3.Error, OSError) as error:
+        _log.warning("%s was not rebuilt, so deleted jobs do not make it smaller: %s", database, error)
+
+
 def connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
-def _begin_patiently(connection: sqlite3.Connection) -> None:
+def _free_pages(connection: sqlite3.Connection, most: int) -> tuple[int, float]:
+    """Returns the number of freed pages, and the seconds that it took."""
+    began = time.perf_counter()
+    try:
+        free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        pages = min(most, free - SPARE_PAGES)
+        if pages <= 0:
+            return 0, 0.0
+        connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+        left = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    except sqlite3.Error as error:
+        if _busy(error):
+            return 0, 0.0  # another program writes: try again later
+        raise _explained(error) from error
+    return max(0, free - left), time.perf_counter() - began
+
+
+def _begin_and_wait(connection: sqlite3.Connection) -> None:
     try:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
         connection.execute("BEGIN IMMEDIATE")
@@ -207,8 +278,19 @@ def _begin_patiently(connection: sqlite3.Connection) -> None:
 def _each(connection: sqlite3.Connection, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
     try:
         return [connection.execute(sql, key).fetchall() for key in keys]
+    except sqlite3.OperationalError as error:
+        if _NO_TEXT not in str(error):
+            raise _explained(error) from error
     except sqlite3.Error as error:
         raise _explained(error) from error
+    # One of the texts is damaged: read it with replacement characters.
+    connection.text_factory = lambda data: data.decode(errors="replace")
+    try:
+        return [connection.execute(sql, key).fetchall() for key in keys]
+    except sqlite3.Error as error:
+        raise _explained(error) from error
+    finally:
+        connection.text_factory = str
 
 
 def _busy(error: sqlite3.Error) -> bool:

@@ -1,11 +1,11 @@
-"""The hot statements, put together once from the fields of the records and run on the driver as they are.
+"""The frequent statements, built once from the fields of the records.
 
-SQLAlchemy takes a fifth of a second and 28 MB to import, so only making or changing the schema does that.
+SQLAlchemy takes a fifth of a second and 28 MB to import, so only creating or changing the schema uses it.
 """
 
 from typing import NamedTuple
 
-from turnout.job import Asset, Event, Job, Past, Replica
+from turnout.job import Asset, Event, Job, Past, Replica, Submission
 from turnout.store.codes import FIRST_ENDED
 
 JOB = Job.__struct_fields__
@@ -17,6 +17,7 @@ REPLICA_CHANGES = REPLICA[4:]
 EVENT = Event.__struct_fields__
 LABEL = ("job", "key", "value")
 PAST = Past.__struct_fields__
+SUBMISSION = Submission.__struct_fields__
 USED = ("at", "cpu", "memory", "gpu", "gpu_memory")
 SAMPLE = ("job", "attempt", "role", "index", *USED)
 ASSET = Asset.__struct_fields__
@@ -30,32 +31,53 @@ TRIAL_CHANGES = TRIAL[6:]
 MEASUREMENT = ("job", "number", "step", "at", "told")
 
 NOT_DELETED = "deleted IS NULL"
+DELETED = "deleted IS NOT NULL"
 NAMED = f"{NOT_DELETED} AND handle <> ''"
 LIVE = f"state < {FIRST_ENDED}"
 
 
 class Flavour(NamedTuple):
-    """In what the two databases differ where we write SQL ourselves."""
+    """The differences between the two databases in the SQL that we write."""
 
     mark: str
-    """Stands for a parameter."""
+    """The placeholder of a parameter."""
     find_text: str
-    """The function that tells where one text lies in another."""
+    """The function that finds one text in another."""
     by_id: str
-    """Behind the table's name: go through it in the order of its ids."""
+    """Follows a table's name: read the table in the order of ids."""
     like: str
     any_text: str
-    """Behind `like`, a pattern: this stands for any text,"""
+    """Matches any text in a pattern of `like`."""
     plain: dict[str, str]
-    """and these characters mean themselves when they are written so."""
+    """Escapes of the characters that are special in such a pattern."""
+    delete_some: str
+    """A statement that deletes at most `most` rows of a table."""
 
     def pattern(self, text: str) -> str:
-        """With `*` for any text."""
+        """Converts a text in which `*` matches any text to a pattern."""
         return "".join(self.any_text if char == "*" else self.plain.get(char, char) for char in text)
 
 
-SQLITE = Flavour("?", "instr", " NOT INDEXED", "GLOB", "*", {"?": "[?]", "[": "[[]"})
-POSTGRES = Flavour("%s", "strpos", "", "LIKE", "%", {"%": r"\%", "_": r"\_", "\\": r"\\"})
+SQLITE = Flavour(
+    "?",
+    "instr",
+    " NOT INDEXED",
+    "GLOB",
+    "*",
+    {"?": "[?]", "[": "[[]"},
+    "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {where} LIMIT {most})",
+)
+POSTGRES = Flavour(
+    "%s",
+    "strpos",
+    "",
+    "LIKE",
+    "%",
+    {"%": r"\%", "_": r"\_", "\\": r"\\"},
+    # By row address, which is looked up once. By key, PostgreSQL scans the table for each row if the table's
+    # statistics are older than most of its rows.
+    "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {where} LIMIT {most}))",
+)
 
 
 class Statements:
@@ -65,7 +87,7 @@ class Statements:
         self.last_id = "SELECT max(id) FROM jobs"
         self.job = f"{jobs} WHERE id = {mark}"
         self.by_handle = f"{jobs} WHERE {_equal(('project', 'scope', 'handle'), mark)} AND {NAMED}"
-        # From one project to the next by the index, however many jobs lie between.
+        # Uses the index to skip from one project to the next, however many jobs each has.
         least = f"SELECT min(project) FROM jobs WHERE {NOT_DELETED}"
         self.projects = (
             f"WITH RECURSIVE found(project) AS ({least} UNION ALL"
@@ -88,7 +110,7 @@ class Statements:
         self.asset_by_name = f"SELECT {names(ASSET)} FROM assets WHERE {_equal(ASSET_NAME, mark)}"
         self.key = f"SELECT {names(KEY)} FROM keys WHERE id = {mark}"
         self.finished = f"SELECT state, ended, deleted FROM jobs WHERE id = {mark}"
-        # To SQLite CROSS JOIN says in which order to go: from the few live jobs to what belongs to them.
+        # CROSS JOIN makes SQLite start with the few live jobs and look up their rows in the other table.
         self.live_jobs = (
             f"SELECT {names(JOB, 'jobs.')}, spec FROM jobs CROSS JOIN documents"
             f" WHERE documents.job = jobs.id AND {LIVE} ORDER BY jobs.id"
@@ -100,6 +122,10 @@ class Statements:
         self.live_past = (
             f"SELECT {names(PAST, 'past.')} FROM jobs CROSS JOIN past WHERE past.job = jobs.id"
             f" AND jobs.{LIVE} ORDER BY jobs.id, past.attempt"
+        )
+        self.live_submissions = (
+            f"SELECT {names(SUBMISSION, 'submissions.')} FROM jobs CROSS JOIN submissions"
+            f" WHERE submissions.job = jobs.id AND submissions.attempt = jobs.attempt AND jobs.{LIVE}"
         )
         self.trials = f"SELECT {names(TRIAL)} FROM trials WHERE job = {mark} ORDER BY number"
         self.live_trials = (
@@ -113,11 +139,14 @@ class Statements:
         self.all_measurements = (
             f"SELECT {names(MEASUREMENT)} FROM measurements WHERE job = {mark} ORDER BY number, step"
         )
+        self.measured = (
+            f"SELECT number, COUNT(*) FROM measurements WHERE job = {mark} GROUP BY number ORDER BY number"
+        )
         self.insert_job = _insert("jobs", JOB, mark)
         self.insert_document = _insert("documents", DOCUMENT, mark)
         self.insert_replica = _insert("replicas", (*REPLICA, "rank"), mark)
         self.insert_event = _insert("events", EVENT, mark)
-        # `deleted` is in the condition of two indexes: setting it makes the database touch both.
+        # `deleted` is in the condition of two indexes, so setting it makes the database update both.
         self.update_job = _update("jobs", JOB_CHANGES, ("id",), mark)
         self.delete_job = _update("jobs", ("deleted",), ("id",), mark)
         self.update_replica = _update("replicas", REPLICA_CHANGES, REPLICA_KEY, mark)
@@ -125,16 +154,21 @@ class Statements:
         self.insert_label = _insert("labels", LABEL, mark)
         self.delete_labels = f"DELETE FROM labels WHERE job = {mark}"
         self.insert_past = _insert("past", PAST, mark)
-        # Engines may tell the same more than once.
+        # Engines may repeat reports.
         self.insert_sample = _insert("samples", SAMPLE, mark) + " ON CONFLICT DO NOTHING"
+        self.put_submission = (
+            _insert("submissions", SUBMISSION, mark)
+            + " ON CONFLICT (job, attempt) DO UPDATE SET engine = excluded.engine, engine_id = excluded.engine_id"
+        )
         self.insert_trial = _insert("trials", TRIAL, mark)
         self.update_trial = _update("trials", TRIAL_CHANGES, TRIAL_KEY, mark)
         self.update_cursor = _update("trials", ("cursor",), TRIAL_KEY, mark)
-        # A trial that starts over says again what it said before.
+        # A retried trial repeats its measurements.
         self.put_measurement = (
             _insert("measurements", MEASUREMENT, mark)
             + " ON CONFLICT (job, number, step) DO UPDATE SET at = excluded.at, told = excluded.told"
         )
+        self.delete_measurement = f"DELETE FROM measurements WHERE {_equal((*TRIAL_KEY, 'step'), mark)}"
         self.insert_asset = _insert("assets", ASSET, mark)
         self.update_asset = _update("assets", ASSET_CHANGES, ASSET_KEY, mark)
         self.delete_asset = f"DELETE FROM assets WHERE {_equal(ASSET_KEY, mark)}"
@@ -143,7 +177,7 @@ class Statements:
 
 
 def names(columns: tuple[str, ...], table: str = "") -> str:
-    """`index` is a word of SQL."""
+    """Quotes `index`, which is a keyword of SQL."""
     return ", ".join(f'{table}"{column}"' if column == "index" else table + column for column in columns)
 
 

@@ -1,14 +1,15 @@
-"""The store's face: what control writes and what everyone reads."""
+"""The public interface of the store: the controller writes through it, everyone reads."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from turnout.errors import NotFound
+from turnout.errors import Misconfigured, NotFound
 from turnout.job import (
     Attempt,
     Event,
@@ -23,76 +24,100 @@ from turnout.job import (
     Sample,
     Spec,
     State,
+    Submission,
     Trial,
 )
 from turnout.store import rows
 from turnout.store.assets import StoredAssets
 from turnout.store.codes import FIRST_ENDED
 from turnout.store.driver import Driver, Step
+from turnout.store.encryption import StoreEncryption, placeholder_spec
 from turnout.store.keys import StoredKeys
-from turnout.store.locks import Locks, stand_in
+from turnout.store.retention import StoredRetention
 from turnout.store.statements import Statements
 from turnout.store.trials import StoredTrials
+from turnout.store.unreadable import Unreadable, UnreadableRows
 from turnout.store.where import Selection
-from turnout.store.writing import Writing
+from turnout.store.write_queue import WriteQueue
 from turnout.vault import KeyGone, KeyRing
 
 
 @dataclass(slots=True)
 class Batch:
-    """All that one turn of control changes; it is committed as one."""
+    """All changes of one turn of the controller; committed as one."""
 
     created: list[tuple[Job, NewJob]] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
-    """Those that changed and were there before."""
+    """Existing rows that changed."""
     attempts: list[Replica] = field(default_factory=list)
-    """New ones: the replicas of each attempt in the order of Launch.replicas()."""
+    """New rows: the replicas of each attempt, in the order of Launch.replicas()."""
     replicas: list[Replica] = field(default_factory=list)
-    """Those that changed and were there before."""
+    """Existing rows that changed."""
     events: list[Event] = field(default_factory=list)
     documents: list[tuple[int, bytes]] = field(default_factory=list)
-    """New ones for jobs that were there before."""
+    """New documents of existing jobs."""
     labels: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    """All the labels that a job has from now on."""
+    """The complete new labels of a job."""
     past: list[Past] = field(default_factory=list)
+    submissions: list[Submission] = field(default_factory=list)
+    """Replaces the one of the same attempt."""
     samples: list[tuple[Attempt, Sample]] = field(default_factory=list)
-    """One that is there already is passed over."""
+    """Samples that exist already are ignored."""
     new_trials: list[Trial] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
-    """Those that changed and were there before."""
+    """Existing rows that changed."""
     measurements: list[Measurement] = field(default_factory=list)
-    """One of a step that is there already takes its place."""
+    """Replaces a measurement of the same step."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
 
 
-class LiveJob(NamedTuple):
+class LiveRecord(NamedTuple):
     job: Job
     spec: Spec
     replicas: list[Replica]
-    """Of its current attempt."""
+    """The replicas of the current attempt."""
     past: tuple[Past, ...] = ()
-    """The attempts before that one, in their order; the last is among them while the job waits for another."""
+    """Past attempts in order. While the job waits for its next attempt, the last one is among them."""
     trials: tuple[Trial, ...] = ()
-    """Of a search: those that are not over."""
+    """A search's unfinished trials."""
+    trouble: str = ""
+    """What cannot be read of the job; the controller ends such a job."""
+    submission: Submission | None = None
+    """Of its current attempt."""
 
 
 class Store:
     def __init__(self, driver: Driver, ring: KeyRing | None = None) -> None:
         self._driver = driver
-        self._locks = Locks(KeyRing() if ring is None else ring)
+        self._encryption = StoreEncryption(KeyRing() if ring is None else ring)
         self._sql = Statements(driver.flavour)
-        self._writing = Writing(driver)
-        self.assets = StoredAssets(driver, self._sql, self._writing)
-        self.keys = StoredKeys(driver, self._sql, self._writing)
-        self.trials = StoredTrials(driver, self._sql, self._writing, self._locks)
+        self._queue = WriteQueue(driver)
+        self.unreadable = UnreadableRows()
+        self.assets = StoredAssets(driver, self._sql, self._queue, self.unreadable)
+        self.keys = StoredKeys(driver, self._sql, self._queue, self.unreadable)
+        self.trials = StoredTrials(driver, self._sql, self._queue, self._encryption, self.unreadable)
+        self.retention = StoredRetention(driver, self._queue)
+
+    @staticmethod
+    def check(url: str) -> None:
+        """Raises Misconfigured if the library for PostgreSQL is missing."""
+        if not url:
+            return
+        try:
+            import turnout.store.postgres  # noqa: F401
+        except ImportError as error:
+            raise Misconfigured(
+                f"[store] url names PostgreSQL, but psycopg cannot be imported ({error}): "
+                "run pip install 'turnout[postgres]', or leave the setting out for SQLite"
+            ) from None
 
     @staticmethod
     def open(url: str, database: Path, ring: KeyRing | None = None) -> "Store":
-        """`url` names a PostgreSQL database; empty: SQLite in the file `database`, which is made if need be.
+        """`url` names a PostgreSQL database; if empty, SQLite in the file `database`, which is created if missing.
 
-        Brings an old schema up to date. Raises Misconfigured if there is nothing to work with.
+        Upgrades an old schema. Raises Misconfigured if the database cannot be used.
         """
         if url:
             from turnout.store.postgres import open_postgres
@@ -104,58 +129,97 @@ class Store:
 
     @property
     def ring(self) -> KeyRing:
-        return self._locks.ring
+        return self._encryption.ring
+
+    def was_removed(self, why: str) -> None:
+        """Call it when the database file was removed: new jobs are refused from then on. Running jobs continue."""
+        self._queue.removed = why
+
+    def check_there(self) -> None:
+        """Raises Removed."""
+        self._queue.check_there()
 
     async def commit(self, batch: Batch) -> None:
-        """Durable when it returns; raises StoreError if nothing was written. One at a time, by control only."""
-        # The rows are taken here and now: what the caller changes while the thread writes belongs to its next batch.
-        if steps := self._steps(self._locks.sealed(batch)):
-            await self._writing.write(steps)
+        """On disk when it returns. Raises StoreError if nothing was written. Only for control, one call at a time."""
+        # The rows are built now: changes that the caller makes during the write belong to its next batch.
+        if steps := self._steps(self._encryption.sealed(batch)):
+            await self._queue.write(steps)
 
     async def taken(self, handles: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
         """Which of these (project, scope, handle) name a job that is not deleted."""
         found = await self._driver.each(self._sql.by_handle, handles)
         return {handle for handle, jobs in zip(handles, found, strict=True) if jobs}
 
-    async def live(self) -> list[LiveJob]:
-        """All that have not ended, oldest first. Their number, not the store's size, decides how long it takes."""
+    async def live(self) -> list[LiveRecord]:
+        """All live jobs, oldest first. The time depends on their number, not on the size of the store."""
         found = await self._driver.read(self._sql.live_jobs)
-        members = map(self._replica, await self._driver.read(self._sql.live_replicas))
-        gangs = {job: list(gang) for job, gang in groupby(members, lambda replica: replica.job)}
-        before = map(self._past, await self._driver.read(self._sql.live_past))
-        pasts = {job: tuple(past) for job, past in groupby(before, lambda past: past.job)}
-        tried = groupby(await self.trials.live(), lambda trial: trial.job)
-        trials = {job: tuple(one) for job, one in tried}
-        live: list[LiveJob] = []
-        for row in found:
-            job = self._job(row[:-1])
-            gang, tries = gangs.get(job.id, []), trials.get(job.id, ())
-            spec = self._live_spec(job, row[-1], gang, tries)
-            live.append(LiveJob(job, spec, gang, pasts.get(job.id, ()), tries))
-        return live
+        members = await self._driver.read(self._sql.live_replicas)
+        gangs = _by_job(self.unreadable.each(members, self._replica, "replica of job", 4))
+        before = await self._driver.read(self._sql.live_past)
+        pasts = _by_job(self.unreadable.each(before, self._past, "past attempt of job", 2))
+        tried = await self._driver.read(self._sql.live_trials)
+        trials = _by_job(self.trials.read(tried))
+        sent = await self._driver.read(self._sql.live_submissions)
+        submissions = {
+            one.job: one for one in self.unreadable.each(sent, rows.submission_of, "submission of job")
+        }
+        # A job with unreadable rows has fewer replicas or trials than rows.
+        row_count = Counter(row[0] for row in (*members, *tried))
+        return self.unreadable.each(
+            found,
+            lambda row: self._live_job(
+                row,
+                gangs.get(row[0], []),
+                tuple(pasts.get(row[0], ())),
+                tuple(trials.get(row[0], ())),
+                row_count[row[0]],
+            )._replace(submission=submissions.get(row[0])),
+            "job",
+        )
 
-    def _live_spec(self, job: Job, data: bytes, gang: list[Replica], trials: tuple[Trial, ...]) -> Spec:
+    def _live_job(
+        self,
+        row: rows.Row,
+        gang: list[Replica],
+        past: tuple[Past, ...],
+        trials: tuple[Trial, ...],
+        row_count: int,
+    ) -> LiveRecord:
+        trouble = (
+            "" if len(gang) + len(trials) == row_count else "not all of its replicas or trials can be read"
+        )
         try:
-            spec, lost = rows.spec_of(self._locks.opened_spec(job.id, bytes(data))), False
+            job = self._encryption.opened_job(rows.job_of(row[:-1]))
+        except Exception as error:  # noqa: BLE001 (a damaged job must be ended, and the others loaded)
+            trouble = self.unreadable.note(f"job {row[0]}", error)
+            job = rows.damaged_job_of(row[:-1])
+            job.state, job.reason, job.ended = State.RUNNING, None, None
+        # Only a search leaves the queue without an attempt.
+        is_search = bool(trials) or (job.state is not State.QUEUED and not job.attempt)
+        lost, data = False, b""
+        try:
+            data = rows.document_of(row[-1:])
+            spec = rows.spec_of(self._encryption.opened_spec(job.id, data))
         except KeyGone:
-            # Only a search gets on without ever having had a place.
-            searches = bool(trials) or (job.state is not State.QUEUED and not job.attempt)
-            spec, lost = stand_in(bytes(data), gang, searches=searches), True
-        self._locks.live(job, spec, lost=lost)
-        return spec
+            spec, lost = placeholder_spec(data, gang, is_search=is_search), True
+        except Exception as error:  # noqa: BLE001 (as above)
+            trouble = self.unreadable.note(f"the spec of job {job.id}", error)
+            spec, lost = placeholder_spec(data, gang, is_search=is_search), True
+        self._encryption.live(job, spec, lost=lost)
+        return LiveRecord(job, spec, gang, past, trials, trouble)
 
     async def last_id(self) -> int:
-        """The largest id ever given; 0 in an empty store."""
-        return (await self._driver.read(self._sql.last_id, near=True))[0][0] or 0
+        """The largest job id; 0 in an empty store."""
+        return (await self._driver.read(self._sql.last_id, inline=True))[0][0] or 0
 
     async def job(self, job_id: int) -> Job | None:
         if not rows.storable(job_id):
             return None
         found = (await self._driver.each(self._sql.job, [(job_id,)]))[0]
-        return self._locks.opened_job(rows.job_of(found[0]), remember=True) if found else None
+        return self._job(found[0], remember=True) if found else None
 
     async def by_handle(self, project: str, scope: str, handle: str) -> Job | None:
-        """The one that is not deleted."""
+        """The job with this handle that is not deleted."""
         key = project, scope, handle
         if not all(map(rows.storable, key)):
             return None
@@ -163,14 +227,14 @@ class Store:
         return self._job(found[0]) if found else None
 
     async def find(self, query: Query, page: Page) -> list[Job]:
-        """States and reasons are ordered by how a life goes, not by their names."""
+        """States and reasons are ordered by their codes, not by their names."""
         selection = Selection(query, self._driver.flavour)
         sql, values = selection.page(page)
-        near = selection.plain and page.order_by == "id" and page.limit + page.offset <= NEAR_ROWS
-        return [self._job(row) for row in await self._driver.read(sql, values, near=near)]
+        inline = selection.plain and page.order_by == "id" and page.limit + page.offset <= INLINE_ROWS
+        return [self._job(row) for row in await self._driver.read(sql, values, inline=inline)]
 
     async def projects(self) -> list[str]:
-        """Those that have jobs. Their number, not the store's size, decides how long it takes."""
+        """The projects that have jobs. The time depends on their number, not on the size of the store."""
         return [row[0] for row in await self._driver.read(self._sql.projects)]
 
     async def count(self, query: Query) -> int:
@@ -178,53 +242,66 @@ class Store:
         return (await self._driver.read(sql, values))[0][0]
 
     async def replicas(self, jobs: list[Job]) -> dict[int, list[Replica]]:
-        """Of each one's current attempt, in the gang's order."""
+        """The replicas of each job's current attempt, in the gang's order."""
         found = await self._driver.each(self._sql.replicas, [(job.id, job.attempt) for job in jobs])
-        return {job.id: [self._replica(row) for row in gang] for job, gang in zip(jobs, found, strict=True)}
+        return {job.id: self._gang(gang) for job, gang in zip(jobs, found, strict=True)}
 
     async def gang(self, attempt: Attempt) -> list[Replica]:
-        """An attempt's replicas, in the gang's order; also of one that is past."""
+        """The replicas of any attempt, in the gang's order."""
         found = await self._driver.each(self._sql.replicas, [tuple(attempt)])
-        return [self._replica(row) for row in found[0]]
+        return self._gang(found[0])
 
     async def documents(self, ids: list[int]) -> dict[int, bytes]:
-        """Jobs that do not exist are left out, and so are those whose key is gone: their message says that."""
+        """Leaves out jobs that do not exist, and those whose key is missing, which their message says. A document that
+        cannot be read is empty.
+        """
         found = await self._driver.each(self._sql.document, [(job_id,) for job_id in ids])
-        kept = {job_id: bytes(one[0][0]) for job_id, one in zip(ids, found, strict=True) if one}
-        opened = ((job_id, self._locks.document(job_id, data)) for job_id, data in kept.items())
-        return {job_id: document for job_id, document in opened if document is not None}
+        kept = (
+            (job_id, self._document(job_id, one[0])) for job_id, one in zip(ids, found, strict=True) if one
+        )
+        return {job_id: document for job_id, document in kept if document is not None}
 
     async def spec(self, job_id: int) -> Spec:
-        """Raises KeyGone."""
+        """Raises KeyGone or Unreadable."""
         found = (await self._driver.each(self._sql.spec, [(job_id,)]))[0]
         if not found:
             raise NotFound(f"there is no job {job_id}")
-        return rows.spec_of(self._locks.opened_spec(job_id, bytes(found[0][0])))
+        try:
+            return rows.spec_of(self._encryption.opened_spec(job_id, rows.document_of(found[0])))
+        except KeyGone:
+            raise
+        except Exception as error:
+            raise Unreadable(self.unreadable.note(f"the spec of job {job_id}", error)) from error
 
     async def events(self, job_id: int) -> list[Event]:
-        """In the order in which they happened."""
-        found = await self._driver.read(self._sql.events, (job_id, NEAR_ROWS + 1), near=True)
-        if len(found) > NEAR_ROWS:
+        """In chronological order."""
+        found = await self._driver.read(self._sql.events, (job_id, INLINE_ROWS + 1), inline=True)
+        if len(found) > INLINE_ROWS:
             found = await self._driver.read(self._sql.events, (job_id, ALL))
-        return [rows.event_of((*row[:-1], self._locks.text(job_id, row[-1], "event"))) for row in found]
+        return self.unreadable.each(found, self._event, "event of job")
 
     async def labels(self, ids: list[int]) -> dict[int, dict[str, str]]:
         found = await self._driver.each(self._sql.labels, [(job_id,) for job_id in ids])
-        return {job_id: dict(labels) for job_id, labels in zip(ids, found, strict=True)}
+        return {
+            job_id: dict(self.unreadable.each(labels, rows.label_of, f"label of job {job_id}:"))
+            for job_id, labels in zip(ids, found, strict=True)
+        }
 
     async def past(self, job_id: int) -> list[Past]:
         """The attempts before the job's last, in their order."""
-        return [self._past(row) for row in (await self._driver.each(self._sql.past, [(job_id,)]))[0]]
+        found = (await self._driver.each(self._sql.past, [(job_id,)]))[0]
+        return self.unreadable.each(found, self._past, "past attempt of job", 2)
 
     async def samples(self, job_id: int, replica: ReplicaName) -> list[Sample]:
-        """Of all attempts, by time."""
+        """The samples of all attempts, by time."""
         found = await self._driver.read(self._sql.samples, (job_id, *replica))
-        return [rows.sample_of(replica, row) for row in found]
+        read = partial(rows.sample_of, replica)
+        return self.unreadable.each(found, read, f"sample of job {job_id}, {replica}:")
 
     async def finished_attempts(self, attempts: list[Attempt], before: int) -> list[Attempt]:
-        """Which of these nobody can ask for any more: the job ended before then, is deleted, or was never here.
+        """The attempts whose job ended before that time, is deleted, or is unknown.
 
-        Made for what an engine finds on disk: it costs a lookup for each of those, however many jobs there are.
+        Takes one lookup for each attempt, however many jobs there are: engines pass the attempts that are on disk.
         """
         ids = sorted({attempt.job for attempt in attempts})
         found = await self._driver.each(self._sql.finished, [(job_id,) for job_id in ids])
@@ -234,7 +311,7 @@ class Store:
         return [attempt for attempt in attempts if attempt.job not in kept]
 
     async def close(self) -> None:
-        await self._writing.close()
+        await self._queue.close()
         await self._driver.close()
 
     def _steps(self, batch: Batch) -> list[Step]:
@@ -256,23 +333,40 @@ class Store:
 
     def _document_row(self, job: Job, new: NewJob) -> rows.Row:
         job_id, document, spec = rows.document_row(job, new)
-        return job_id, document, self._locks.spec(job_id, spec)
+        return job_id, document, self._encryption.spec(job_id, spec)
 
-    def _job(self, row: rows.Row) -> Job:
-        return self._locks.opened_job(rows.job_of(row))
+    def _document(self, job_id: int, row: rows.Row) -> bytes | None:
+        try:
+            return self._encryption.document(job_id, rows.document_of(row))
+        except Exception as error:  # noqa: BLE001 (as below)
+            self.unreadable.note(f"the document of job {job_id}", error)
+            return b""
+
+    def _job(self, row: rows.Row, *, remember: bool = False) -> Job:
+        try:
+            return self._encryption.opened_job(rows.job_of(row), remember=remember)
+        except Exception as error:  # noqa: BLE001 (one damaged job must not fail the whole list)
+            self.unreadable.note(f"job {row[0]}", error)
+            return rows.damaged_job_of(row)
+
+    def _gang(self, found: list[rows.Row]) -> list[Replica]:
+        return self.unreadable.each(found, self._replica, "replica of job", 4)
+
+    def _event(self, row: rows.Row) -> Event:
+        return rows.event_of((*row[:-1], self._encryption.text(row[0], row[-1], "event")))
 
     def _replica(self, row: rows.Row) -> Replica:
         replica = rows.replica_of(row)
-        replica.message = self._locks.text(replica.job, replica.message, "replica")
+        replica.message = self._encryption.text(replica.job, replica.message, "replica")
         return replica
 
     def _past(self, row: rows.Row) -> Past:
         past = rows.past_of(row)
-        message = self._locks.text(past.job, past.message, "past")
+        message = self._encryption.text(past.job, past.message, "past")
         return past if message is past.message else replace(past, message=message)
 
     def _amendments(self, batch: Batch) -> Iterator[Step]:
-        """What most turns have nothing of."""
+        """The parts of a batch that are empty in most turns."""
         sql = self._sql
         labelled = [(job.id, new.labels) for job, new in batch.created if new.labels]
         if batch.labels:
@@ -286,16 +380,30 @@ class Store:
             yield Step(sql.update_document, changed, changes=True)
         if batch.past:
             yield Step(sql.insert_past, [rows.past_row(past) for past in batch.past])
+        if batch.submissions:
+            yield Step(sql.put_submission, [rows.submission_row(one) for one in batch.submissions])
         if batch.samples:
             yield Step(sql.insert_sample, [rows.sample_row(*one) for one in batch.samples])
         yield from self.trials.steps(batch.new_trials, batch.trials, batch.measurements)
 
 
-NEAR_ROWS = 100
-"""So few are read at once."""
+INLINE_ROWS = 100
+"""A result with at most this many rows is read in the event loop's thread."""
 ALL = (1 << 63) - 1
+
+
+_OfJob = TypeVar("_OfJob", Replica, Past, Trial)
+
+
+def _by_job(records: Iterable[_OfJob]) -> dict[int, list[_OfJob]]:
+    found: dict[int, list[_OfJob]] = {}
+    for one in records:
+        found.setdefault(one.job, []).append(one)
+    return found
 
 
 def _finished(row: rows.Row, before: int) -> bool:
     state, ended, deleted = row
+    if not isinstance(state, int) or not isinstance(ended, int | None):
+        return False  # it is damaged
     return state >= FIRST_ENDED and (deleted is not None or ended is None or ended < before)

@@ -1,6 +1,7 @@
-"""The trials of searches and what they measured. Control writes the trials; what they say on their way goes past it."""
+"""The trials of searches and their measurements. The controller writes trials; searches write measurements."""
 
 from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,17 +11,19 @@ from turnout.job.search import Point
 from turnout.store import rows
 from turnout.store.codes import TRIAL_STATES
 from turnout.store.driver import Driver, Step
+from turnout.store.shapes import RowShape
 from turnout.store.statements import Statements
-from turnout.store.writing import Writing
+from turnout.store.unreadable import UnreadableRows
+from turnout.store.write_queue import WriteQueue
 
 if TYPE_CHECKING:
-    from turnout.store.locks import Locks
+    from turnout.store.encryption import StoreEncryption
 
 _STATE_OF = {code: state for state, code in TRIAL_STATES.items()}
 
 
-class _Told(msgspec.Struct, array_like=True):
-    """What a key protects. Not JSON, which knows no NaN."""
+class _TrialData(msgspec.Struct, array_like=True):
+    """The part that is encrypted if the search has a key. Not stored as JSON, which has no NaN."""
 
     parameters: Point
     value: float | None
@@ -28,54 +31,101 @@ class _Told(msgspec.Struct, array_like=True):
     message: str
 
 
+_whole, _maybe = (int,), (int, NoneType)
+_TRIAL = RowShape(
+    job=_whole,
+    number=_whole,
+    id=(str,),
+    algorithm=_whole,
+    child=_whole,
+    created=_whole,
+    state=_whole,
+    started=_maybe,
+    ended=_maybe,
+    told=(bytes,),
+)
+_MEASUREMENT = RowShape(job=_whole, number=_whole, step=_whole, at=_whole, told=(bytes,))
+
 _encode = msgspec.msgpack.Encoder().encode
-_told = msgspec.msgpack.Decoder(_Told).decode
+_trial_data = msgspec.msgpack.Decoder(_TrialData).decode
 _metrics = msgspec.msgpack.Decoder(dict[str, float]).decode
 
 
 class StoredTrials:
-    def __init__(self, driver: Driver, sql: Statements, writing: Writing, locks: "Locks") -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        sql: Statements,
+        queue: WriteQueue,
+        encryption: "StoreEncryption",
+        unreadable: UnreadableRows,
+    ) -> None:
         self._driver = driver
         self._sql = sql
-        self._writing = writing
-        self._locks = locks
+        self._queue = queue
+        self._encryption = encryption
+        self._unreadable = unreadable
 
     async def of(self, job_id: int) -> list[Trial]:
-        """By number. Those whose key is gone have no parameters."""
+        """The trials of a search, by number. If the key is missing, they have no parameters."""
         if not rows.storable(job_id):
             return []
         found = await self._driver.each(self._sql.trials, [(job_id,)])
-        return [self._trial(row) for row in found[0]]
+        return self.read(found[0])
 
-    async def live(self) -> list[Trial]:
-        """Those of live searches that are not over."""
-        return [self._trial(row) for row in await self._driver.read(self._sql.live_trials)]
+    def read(self, found: list[rows.Row]) -> list[Trial]:
+        return self._unreadable.each(found, self._trial, "trial of job", 2)
 
     async def measurements(self, job_id: int, number: int | None = None) -> list[Measurement]:
-        """Of one trial or of all, by number and step."""
+        """The measurements of one trial or of all, by number and step."""
         if number is None:
             found = await self._driver.read(self._sql.all_measurements, (job_id,))
         else:
             found = await self._driver.read(self._sql.measurements, (job_id, number))
-        return [one for row in found if (one := self._measurement(row))]
+        return self.read_measurements(found)
+
+    async def measured_trials(self, job_id: int) -> dict[int, int]:
+        """The number of measurements of each trial that has any, by the trial's number."""
+        return dict(await self._driver.read(self._sql.measured, (job_id,)))
+
+    async def measurement_rows(self, job_id: int, number: int) -> list[rows.Row]:
+        """The rows of one trial, by step, for `read_measurements`, which is slow for many rows."""
+        return await self._driver.read(self._sql.measurements, (job_id, number))
+
+    def read_measurements(self, found: Sequence[rows.Row]) -> list[Measurement]:
+        """Can be called in any thread."""
+        return [
+            one for one in self._unreadable.each(found, self._measurement, "measurement of job", 3) if one
+        ]
 
     async def cursor(self, job_id: int, number: int) -> bytes:
-        """What was kept with the last measurements; empty if there were none."""
+        """The cursor that was stored with the last measurements; empty if there were none."""
         found = (await self._driver.each(self._sql.cursor, [(job_id, number)]))[0]
-        return bytes(found[0][0] or b"") if found else b""
+        kept = found[0][0] if found else None
+        return bytes(kept) if isinstance(kept, bytes | memoryview) else b""
 
     async def measured(
-        self, job_id: int, number: int, measurements: Sequence[Measurement], cursor: bytes
+        self,
+        job_id: int,
+        number: int,
+        measurements: Sequence[Measurement],
+        cursor: bytes,
+        dropped: Sequence[int] = (),
     ) -> None:
-        """Both in one commit. Raises StoreError."""
+        """Stores these measurements and the cursor in one commit. `dropped`: steps to delete. Raises StoreError."""
 
         async def change() -> list[Step]:
             return [
+                *(
+                    [Step(self._sql.delete_measurement, [(job_id, number, step) for step in dropped])]
+                    if dropped
+                    else ()
+                ),
                 *self.steps((), (), measurements),
                 Step(self._sql.update_cursor, [(cursor, job_id, number)], changes=True),
             ]
 
-        await self._writing.change(change)
+        await self._queue.change(change)
 
     def steps(
         self, new: Sequence[Trial], changed: Sequence[Trial], measurements: Sequence[Measurement]
@@ -89,7 +139,13 @@ class StoredTrials:
             yield Step(
                 self._sql.put_measurement,
                 [
-                    (one.job, one.number, one.step, one.at, self._locks.trial(one.job, _encode(one.metrics)))
+                    (
+                        one.job,
+                        one.number,
+                        one.step,
+                        one.at,
+                        self._encryption.trial(one.job, _encode(one.metrics)),
+                    )
                     for one in measurements
                 ],
             )
@@ -99,30 +155,39 @@ class StoredTrials:
         return (*key, *self._changes(trial))
 
     def _changes(self, trial: Trial) -> rows.Row:
-        told = _encode(_Told(trial.parameters, trial.value, trial.metrics, trial.message))
-        return TRIAL_STATES[trial.state], trial.started, trial.ended, self._locks.trial(trial.job, told)
+        encoded = _encode(_TrialData(trial.parameters, trial.value, trial.metrics, trial.message))
+        return (
+            TRIAL_STATES[trial.state],
+            trial.started,
+            trial.ended,
+            self._encryption.trial(trial.job, encoded),
+        )
 
     def _trial(self, row: rows.Row) -> Trial:
+        _TRIAL.check(row)
         job, number, trial_id, algorithm, child, created, state, started, ended, data = row
-        opened = self._locks.opened_trial(job, bytes(data))
-        told = _told(opened) if opened else _Told({}, None, {}, "the key of its search is gone")
+        opened = self._encryption.opened_trial(job, bytes(data))
+        found = (
+            _trial_data(opened) if opened else _TrialData({}, None, {}, "the key of its search is missing")
+        )
         return Trial(
             job=job,
             number=number,
             id=trial_id,
             algorithm=algorithm,
-            parameters=told.parameters,
+            parameters=found.parameters,
             child=child,
             created=created,
             state=_STATE_OF[state],
-            value=told.value,
-            metrics=told.metrics,
+            value=found.value,
+            metrics=found.metrics,
             started=started,
             ended=ended,
-            message=told.message,
+            message=found.message,
         )
 
     def _measurement(self, row: rows.Row) -> Measurement | None:
+        _MEASUREMENT.check(row)
         job, number, step, at, data = row
-        opened = self._locks.opened_trial(job, bytes(data))
+        opened = self._encryption.opened_trial(job, bytes(data))
         return None if opened is None else Measurement(job, number, step, at, _metrics(opened))

@@ -1,7 +1,7 @@
-"""A Query as SQL. It holds for a job exactly when the tree does, read as Python would read it:
+"""Translates a Query to SQL that matches exactly the jobs for which the query is true in Python's sense:
 
-None equals only None, is neither smaller nor larger than anything and in no list; texts compare by code points and
-`contains` minds the case.
+None equals only None, is neither smaller nor larger than any value, and is in no list; texts compare by code points;
+`contains` is case-sensitive.
 """
 
 import operator
@@ -17,17 +17,17 @@ from turnout.store.statements import JOB, LIVE, Flavour, names
 
 MOST_CONDITIONS = 500
 MOST_VALUES = 10_000
-"""SQLite gives up at a depth of 1000, PostgreSQL at 65 535 parameters."""
+"""The limits are 1000 levels in SQLite and 65 535 parameters in PostgreSQL."""
 DEEPEST = 20
-"""SQLite reads with a stack of 100, of which each level takes three."""
+"""SQLite's parser has a stack of 100 entries, and each level takes three."""
 MOST_STARS = 8
-"""With each the time that a comparison takes may grow by the length of the text."""
+"""Each `*` can multiply the time of a comparison by the length of the text."""
 
 _TRUE, _FALSE = "1 = 1", "1 = 0"
 _CODED = {"state": STATES, "reason": REASONS}
 _TEXT = frozenset({"project", "dialect", "scope", "handle", "name", "cluster"})
 _NULLABLE = frozenset({"started", "ended", "deleted", "reason"})
-_HOLDS: dict[str, Callable[[Anything, Anything], bool]] = {
+_MATCHES: dict[str, Callable[[Anything, Anything], bool]] = {
     "=": operator.eq,
     "<": operator.lt,
     "<=": operator.le,
@@ -48,7 +48,7 @@ class Selection:
         self._values: list[str | int] = []
         self.condition = self._of(query)
         self.plain = self._conditions == 3 and _pinned(query) == {"project", "scope", "deleted"}
-        """The list's index says it all, and in the order of ids."""
+        """Whether the index for lists answers the query alone, in the order of ids."""
         self._live = _only_live(query)
 
     def page(self, page: Page) -> tuple[str, Row]:
@@ -56,12 +56,12 @@ class Selection:
         where, values = self._where(), list(self._values)
         if page.before_id is not None:
             where += f" AND id < {mark}"
-            values.append(_fitting(page.before_id))
+            values.append(fit_integer(page.before_id))
         sql = (
             f"SELECT {names(JOB)} FROM jobs{self._access(self.plain and page.order_by == 'id')} WHERE {where}"
             f" ORDER BY {_order(page)} LIMIT {mark} OFFSET {mark}"
         )
-        return sql, (*values, _fitting(page.limit), _fitting(page.offset))
+        return sql, (*values, fit_integer(page.limit), fit_integer(page.offset))
 
     def count(self) -> tuple[str, Row]:
         return f"SELECT count(*) FROM jobs{self._access(self.plain)} WHERE {self._where()}", tuple(
@@ -72,7 +72,7 @@ class Selection:
         return f"({self.condition}) AND {LIVE}" if self._live else f"({self.condition})"
 
     def _access(self, indexed: bool) -> str:
-        """To rows that must be looked at anyway, an index takes SQLite four times as long as going past all of them."""
+        """Keeps SQLite from using an index if most rows are read anyway, which would take four times as long."""
         return "" if indexed or self._live else self._flavour.by_id
 
     def _of(self, query: Query, depth: int = 0) -> str:
@@ -96,7 +96,7 @@ class Selection:
         negative = (label.op == "!=") != (label.value is None)
         if not storable(label.key):
             return _TRUE if negative else _FALSE
-        # From the few that have it to their jobs, not from each job to what it has.
+        # Starts with the few labels that match and looks up their jobs, not the other way round.
         having = f"SELECT job FROM labels WHERE key = {self._mark(label.key)} AND {self._held(label)}"
         return f"id {'NOT IN' if negative else 'IN'} ({having})"
 
@@ -126,14 +126,14 @@ class Selection:
         return self._positive(column, op, value)
 
     def _positive(self, column: str, op: str, value: str | int | tuple[str | int, ...] | None) -> str:
-        """Never NULL, so that NOT in front of it means the opposite."""
+        """A condition that is never NULL, so that NOT negates it."""
         if value is None:
             if op != "=":
                 raise ValueError(f"{column} cannot be compared with None by {op}; = and != can")
             return f"{column} IS NULL" if column in _NULLABLE else _FALSE
         _check(column, op, value)
         if column in _CODED:
-            held = [str(code) for text, code in _CODED[column].items() if _HOLDS[op](str(text), value)]
+            held = [str(code) for text, code in _CODED[column].items() if _MATCHES[op](str(text), value)]
             condition = f"{column} IN ({', '.join(held)})" if held else _FALSE
         elif op == "contains":
             condition = self._contains(column, value)
@@ -172,8 +172,8 @@ class Selection:
         if isinstance(value, str):
             op, value = _nearest(op, value)
             return f"{column} {op} {self._mark(value)}"
-        # Any number of the column is on the same side of one that is too large for it.
-        return _TRUE if _HOLDS[op](0, value) else _FALSE
+        # The value is beyond the range of the column, so all numbers are on the same side of it.
+        return _TRUE if _MATCHES[op](0, value) else _FALSE
 
     def _mark(self, value: str | int) -> str:
         self._values.append(value)
@@ -183,12 +183,12 @@ class Selection:
 
 
 def _check(column: str, op: str, value: object) -> None:
-    """A dialect that lets a wrong type through is at fault, not its caller."""
+    """Raises ValueError: a wrong type here is a bug of the dialect, not an error of the user."""
     kind = str if column in _TEXT or column in _CODED else int
     if (op == "in") != isinstance(value, tuple):
         raise ValueError(f"{column} {op} {value!r}: a tuple belongs to `in`, and only to it")
     if not all(isinstance(one, kind) for one in (value if isinstance(value, tuple) else (value,))):
-        raise ValueError(f"{column} is compared with {value!r}, which is no {kind.__name__}")
+        raise ValueError(f"{column} is compared with {value!r}, which is not of type {kind.__name__}")
     if op in ("contains", "like") and kind is int:
         raise ValueError(f"{column} is a number and contains nothing")
 
@@ -206,7 +206,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 def _nearest(op: str, text: str) -> tuple[str, str]:
-    """The comparison with text that a row can hold that has the same outcome for all such texts."""
+    """A comparison with storable text that has the same result for all storable texts."""
     unfit = re.search("[\0\ud800-\udfff]", text)
     assert unfit
     before = text[: unfit.start()]
@@ -216,7 +216,7 @@ def _nearest(op: str, text: str) -> tuple[str, str]:
 
 
 def _pinned(query: Query) -> set[str]:
-    """The fields that must equal a value, which for `deleted` is None."""
+    """The fields that must equal a value. For `deleted` the value is None."""
     return {
         part.field
         for part in _compares(query)
@@ -225,7 +225,7 @@ def _pinned(query: Query) -> set[str]:
 
 
 def _only_live(query: Query) -> bool:
-    """Whether only live jobs can match, so that their small index will do."""
+    """Whether only live jobs can match, so that their small index is sufficient."""
     for part in _compares(query):
         if part.field == "state" and part.op in ("=", "in"):
             wanted = part.value if isinstance(part.value, tuple) else (part.value,)
@@ -236,7 +236,7 @@ def _only_live(query: Query) -> bool:
 
 
 def _compares(query: Query) -> Iterator[Compare]:
-    """Those that must all hold."""
+    """The comparisons that must all be true."""
     if isinstance(query, Compare):
         yield query
     elif isinstance(query, All):
@@ -244,15 +244,16 @@ def _compares(query: Query) -> Iterator[Compare]:
             yield from _compares(part)
 
 
-def _fitting(number: int) -> int:
+def fit_integer(number: int) -> int:
+    """The nearest number that a column can hold."""
     return max(0, min(number, (1 << 63) - 1))
 
 
 def _order(page: Page) -> str:
-    """NULL is the smallest in both databases."""
+    """The ORDER BY clause. NULL is the smallest value in both databases."""
     if page.order_by not in JOB:
         raise ValueError(f"{page.order_by} is not a field of a job")
-    way, nulls = ("DESC", "LAST") if page.descending else ("ASC", "FIRST")
+    direction, nulls = ("DESC", "LAST") if page.descending else ("ASC", "FIRST")
     if page.order_by == "id":
-        return f"id {way}"
-    return f"{page.order_by} {way}{f' NULLS {nulls}' if page.order_by in _NULLABLE else ''}, id {way}"
+        return f"id {direction}"
+    return f"{page.order_by} {direction}{f' NULLS {nulls}' if page.order_by in _NULLABLE else ''}, id {direction}"

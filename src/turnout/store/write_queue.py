@@ -1,35 +1,50 @@
-"""Who writes when. A database takes one transaction at a time: control's batches and all other changes take turns."""
+"""Serializes writes: batches of the controller and all other changes take turns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from turnout.store.driver import Driver, Step
+from turnout.store.driver import Driver, Removed, Step
 
 Change = Callable[[], Awaitable[list[Step]]]
-"""Looks at what is there, and says what to write; raises a TurnoutError if it cannot be. May be called twice.
+"""Reads what it needs and returns the steps to write, or raises a TurnoutError. May be called twice.
 
-Nobody writes between the look and the commit.
+No other write happens between its reads and the commit.
 """
 
-Asked = tuple[Change, asyncio.Future[None]]
+Waiting = tuple[Change, asyncio.Future[None]]
+
+ENOUGH_ROWS = 100
+"""The most changes in one transaction: others wait for it."""
 
 
-class Writing:
+class WriteQueue:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._turn = asyncio.Lock()
-        self._waiting: list[Asked] = []
+        self._waiting: list[Waiting] = []
         self._task: asyncio.Task[None] | None = None
+        self.removed = ""
+        """The error for new writes after the database's file was removed."""
+
+    def check_there(self) -> None:
+        """Call it before something new is added. Raises Removed."""
+        if self.removed:
+            raise Removed(self.removed)
 
     async def write(self, steps: list[Step]) -> None:
         """All or nothing, in a transaction of its own. Raises StoreError."""
         async with self._turn:
             await self._driver.write(steps)
 
-    async def change(self, change: Change) -> None:
-        """On disk when it returns, in one transaction with others that came while it waited for its turn.
+    async def shrink(self) -> int:
+        """See Driver.shrink."""
+        async with self._turn:
+            return await self._driver.shrink()
 
-        Raises what `change` raises, or StoreError. Who gives up waiting does not stop it.
+    async def change(self, change: Change) -> None:
+        """On disk when it returns. Changes that wait at the same time share a transaction.
+
+        Raises what `change` raises, or StoreError. If the caller is cancelled, the change still happens.
         """
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((change, answer))
@@ -38,7 +53,7 @@ class Writing:
         await answer
 
     async def close(self) -> None:
-        """After what was asked for before."""
+        """Waits until all earlier changes are written."""
         if self._task:
             await self._task
 
@@ -46,27 +61,29 @@ class Writing:
         try:
             while self._waiting:
                 async with self._turn:
-                    asked, self._waiting = self._waiting, []
-                    await self._commit(asked)
+                    await self._commit(self._waiting)
         finally:
             self._task = None
 
-    async def _commit(self, asked: list[Asked]) -> None:
+    async def _commit(self, waiting: list[Waiting]) -> None:
+        """Takes the changes that have waited longest from the list, as many as make a quick commit, and writes them."""
+        taken: list[Waiting] = []
         try:
             steps: list[Step] = []
-            for change, _ in asked:
-                steps += await change()
+            while waiting and sum(len(step.rows) for step in steps) < ENOUGH_ROWS:
+                taken.append(waiting.pop(0))
+                steps += await taken[-1][0]()
             await self._driver.write(steps)
-        except Exception as error:  # noqa: BLE001 - its asker gets it, whatever it is
-            if len(asked) == 1:
-                _fail(asked[0][1], error)
+        except Exception as error:  # noqa: BLE001 - the caller gets any error
+            if len(taken) == 1:
+                _fail(taken[0][1], error)
                 return
         else:
-            for _, answer in asked:
+            for _, answer in taken:
                 _settle(answer)
             return
-        # One of them cannot be, or two of them get in each other's way: each finds out by itself.
-        for one in asked:
+        # One of them is wrong, or two of them conflict: each is tried alone.
+        for one in taken:
             await self._commit([one])
 
 

@@ -1,13 +1,13 @@
-"""The key ring, and what is kept under its keys: texts in the store, logs, objects in buckets.
+"""The key ring, and envelope encryption of texts in the store, logs, and objects in buckets.
 
-    a key of the ring  wraps  a job's data key  seals  what the job leaves behind
-    (file or command)         (made at its create)     (each file with a key derived for it alone)
+    a key of the ring  wraps  a job's data key  seals  the data of the job
+    (file or command)         (made at creation)       (each file with a derived key)
 
-All of it is AES-256-GCM. The data key, wrapped, and the name of the key that wraps it stand at the beginning of all
-that is sealed, so that each piece says by itself what it takes to open it. Without that key nothing can.
+Everything is AES-256-GCM. Sealed data begins with a header: the name of the ring's key and the wrapped data key. So
+each piece can be decrypted by itself, and only with that key.
 """
 
 from turnout.vault.header import Header, is_sealed, is_sealed_text
-from turnout.vault.ring import KeyGone, KeyRing
+from turnout.vault.ring import KeyGone, KeyRing, open_ring
 
-__all__ = ["Header", "KeyGone", "KeyRing", "is_sealed", "is_sealed_text"]
+__all__ = ["Header", "KeyGone", "KeyRing", "is_sealed", "is_sealed_text", "open_ring"]

@@ -1,5 +1,6 @@
-"""Sealed files that are written once and read anywhere: chunks of 64 KiB, each with its number and whether it is the
-last. None can be left out, moved or cut off unnoticed, and any part can be read without what comes before it.
+"""Sealed files with random access: chunks of 64 KiB, each bound to its number and to whether it is the last one.
+
+Removed, moved or truncated chunks are detected.
 """
 
 import os
@@ -17,8 +18,8 @@ _SALT = 16
 _PURPOSE = "object"
 
 
-class Sealing:
-    """Bytes in, sealed bytes out. What `begin`, `add` and `finish` return is the file, in that order."""
+class SealedWriter:
+    """Seals a stream. The file is `begin`, then the results of `add`, then that of `finish`."""
 
     def __init__(self, key: "DataKey") -> None:
         salt = os.urandom(_SALT)
@@ -30,7 +31,7 @@ class Sealing:
     def add(self, data: bytes | bytearray | memoryview) -> bytes:
         self._held += data
         sealed: list[bytes] = []
-        # The last chunk is told from others only at the end, so one is always held back.
+        # The last chunk is marked, so one chunk is always held back.
         while len(self._held) > CHUNK:
             sealed.append(self._chunk(bytes(self._held[:CHUNK]), last=False))
             del self._held[:CHUNK]
@@ -45,15 +46,15 @@ class Sealing:
         return self._cipher.encrypt(nonce, data, None)
 
 
-class Shape(NamedTuple):
-    """Where the chunks of a file begin, and how many bytes they hold."""
+class ChunkLayout(NamedTuple):
+    """Where the chunks of a file begin, and the size of the data."""
 
     begin: int
     size: int
 
 
-def shape(file: int, file_size: int) -> Shape | None:
-    """Of an open file; None if it is not a sealed one. Takes no key."""
+def shape(file: int, file_size: int) -> ChunkLayout | None:
+    """The layout of an open file; None if it is not sealed. Needs no key."""
     found = read_header(os.pread(file, LONGEST, 0))
     if found is None:
         return None
@@ -61,11 +62,11 @@ def shape(file: int, file_size: int) -> Shape | None:
     body = file_size - begin
     chunks = -(-body // (CHUNK + _TAG))
     size = body - chunks * _TAG
-    return Shape(begin, size) if chunks > 0 and size >= 0 else None
+    return ChunkLayout(begin, size) if chunks > 0 and size >= 0 else None
 
 
-class Unsealed:
-    """A sealed file that is open, read as if it were not sealed. The descriptor stays the caller's."""
+class SealedReader:
+    """Reads an open sealed file. The caller keeps and closes the descriptor."""
 
     def __init__(self, file: int, ring: KeyRing) -> None:
         """Raises KeyGone."""
@@ -74,13 +75,13 @@ class Unsealed:
         head = os.pread(file, found.begin, 0) if found else b""
         header = read_header(head)
         if found is None or header is None:
-            raise KeyGone("what is kept is damaged and cannot be read")
+            raise KeyGone("the encrypted file is damaged and cannot be read")
         self._begin, self.size = found
         self._last = max(0, -(-self.size // CHUNK) - 1)
         self._cipher = ring.data_key(header[0]).for_file(head[header[1] :], _PURPOSE)
 
     def pread(self, count: int, offset: int) -> bytes:
-        """As `os.pread`. Raises KeyGone for what was changed."""
+        """Like `os.pread`. Raises KeyGone if the data was changed."""
         end = min(offset + count, self.size)
         if offset >= end:
             return b""
@@ -96,7 +97,7 @@ class Unsealed:
         try:
             return self._cipher.decrypt(_nonce(number, number == self._last), sealed, None)
         except (InvalidTag, ValueError):
-            raise KeyGone("what is kept was changed and cannot be read") from None
+            raise KeyGone("the encrypted file was changed and cannot be read") from None
 
 
 def _nonce(number: int, last: bool) -> bytes:

@@ -1,7 +1,7 @@
-"""AES-256-GCM: a data key, how it is wrapped, and what it seals.
+"""AES-256-GCM: data keys, how they are wrapped, and how they seal data.
 
-Small pieces are sealed as a whole, with a nonce by chance. Files and logs are sealed in many pieces, each under a
-number; so each file gets a key of its own, derived from the data key and a salt that stands in the file.
+Small data is sealed as a whole with a random nonce. Files and logs are sealed in numbered pieces; each file has its own
+key, derived from the data key and a salt in the file.
 """
 
 import base64
@@ -16,17 +16,15 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from turnout.vault.header import MARK, Header, read_header
 
 KEY_SIZE = 32
-TAG_SIZE = 16
-SALT_SIZE = 16
 _NONCE_SIZE = 12
 
 
 class Unopenable(Exception):
-    """It was changed, cut off, is another's, or this is not its key."""
+    """The data was changed or truncated, belongs elsewhere, or has another key."""
 
 
 class DataKey:
-    """A job's own. `about` says what a piece is and whose, so that none can be put in the place of another."""
+    """The data key of a job. `about` names a piece and its owner, so that no piece can replace another."""
 
     def __init__(self, header: Header, secret: bytes) -> None:
         self.header = header
@@ -49,16 +47,16 @@ class DataKey:
             raise Unopenable from None
 
     def seal_text(self, text: str, about: str) -> str:
-        """Whatever can be no text in it is replaced."""
+        """Replaces characters that cannot be encoded."""
         return MARK + base64.b64encode(self.seal(text.encode(errors="replace"), about)).decode()
 
     def for_file(self, salt: bytes, purpose: str) -> AESGCM:
-        """What seals the pieces of the one file that has this salt."""
+        """The cipher for the pieces of the file with this salt."""
         return AESGCM(_derived(self.secret, salt, f"turnout {purpose}".encode()))
 
 
 def unmarked(text: str) -> bytes:
-    """The sealed bytes of a text; empty if there are none in it."""
+    """The sealed bytes of a text; empty if it is not sealed."""
     try:
         return base64.b64decode(text.removeprefix(MARK), validate=True)
     except (binascii.Error, ValueError):

@@ -1,11 +1,10 @@
-"""Sealed logs: a file that grows by frames, each sealed under its number, and beside it an index of where they end.
+"""Sealed logs: a file of frames, each sealed with its number, and an index of their ends.
 
-The index begins with the part that was given up because the log grew too long (from, until; both 0: none), and then
-has for each frame where it ends in the log and where in the file. Readers go by the index: a frame counts once its
-line there is written.
+The index begins with the range that was dropped because the log grew too long (from, until; both 0: none). Then it has,
+for each frame, its end in the log and its end in the file. A frame is valid once its entry in the index is written.
 
-A log may be taken up again after its writer was killed, who perhaps wrote a frame that does not count. So that no
-nonce is ever used twice, it has the frame's number, and before that some bytes by chance for each writer.
+Another writer may continue a log after its writer was killed, perhaps after a frame without an entry. A nonce is
+therefore the number of the frame with a random prefix for each writer, so that none is used twice.
 """
 
 import ctypes
@@ -39,8 +38,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
-class Frames:
-    """One log, from its beginning or from where it ends. Of one that breaks off only what was not `put` is lost."""
+class FrameWriter:
+    """Writes one log, or continues an existing one. If the process is killed, only data that was not `put` is lost."""
 
     def __init__(self, path: str, key: "DataKey", limit: int) -> None:
         """Raises OSError."""
@@ -59,12 +58,12 @@ class Frames:
         self._kept_from = 0
         self._sealed = b""
         self.waiting = 0
-        """How many bytes could not be written by the last call of `put`."""
+        """How many bytes the last call of `put` could not write."""
 
     def put(self, data: bytes) -> None:
-        """Raises OSError: what was to be written is then kept, and goes with the next call instead of its data.
+        """On OSError the sealed frame is kept, and the next call writes it in place of its own data.
 
-        It is not sealed again: no two frames may have the same number.
+        It is not sealed again, because no two frames may have the same number.
         """
         if not self.waiting:
             if not data:
@@ -82,7 +81,7 @@ class Frames:
         self._sealed, self.waiting = b"", 0
 
     def trim(self) -> bool:
-        """Beyond the limit only about the first MiB and the last half of the limit are kept. Whether it had to."""
+        """Beyond the limit, keep about the first MiB and the last half of the limit. True if data was dropped."""
         if self.size - self._kept_from <= self._limit - _HEAD:
             return False
         ends = _Ends(self._index, self._count)
@@ -102,8 +101,8 @@ class Frames:
         os.close(self._index)
 
 
-class SealedFrames:
-    """The same log, read. Everything in it is as if it were not there if the file is none."""
+class FrameReader:
+    """Reads a sealed log. A file that is missing or invalid counts as an empty log."""
 
     def __init__(self, path: str, ring: KeyRing) -> None:
         self._path = path
@@ -119,7 +118,7 @@ class SealedFrames:
             return index.hole()
 
     def read(self, offset: int, count: int) -> bytes:
-        """At most `count` bytes; less at the end or before the hole. Raises KeyGone."""
+        """At most `count` bytes; fewer at the end or before the hole. Raises KeyGone."""
         with _Opened(self._path + FRAMES) as index, _Opened(self._path + SEALED) as file:
             ends, hole = index.ends(), index.hole()
             stop = offset + count
@@ -153,14 +152,14 @@ def _read(file: int, cipher: "AESGCM", ends: "_Ends", offset: int, stop: int) ->
                 break
             data = cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], None)
         except (InvalidTag, ValueError):
-            break  # it was cut off by a power loss, or somebody has been at it: the log ends before it
+            break  # it was truncated by a power loss or tampered with: the log ends before it
         pieces.append(data[offset - begin : stop - begin])
         offset, number = end, number + 1
     return b"".join(pieces)
 
 
 class _Ends:
-    """Of each frame: in the log, and in the file."""
+    """(end in the log, end in the file) of each frame."""
 
     def __init__(self, index: int, count: int) -> None:
         self._index = index
@@ -176,12 +175,12 @@ class _Ends:
         return _PAIR.unpack(data) if len(data) == _PAIR.size else (0, 0)
 
     def covering(self, size: int) -> int:
-        """The first frame with which the log has at least so many bytes; how many there are, if none has."""
+        """The first frame that ends at `size` or later in the log; the number of frames if there is none."""
         return bisect_right(range(self._count), size - 1, key=lambda number: self[number][0])
 
 
 class _Opened:
-    """A regular file, or nothing."""
+    """Opens a regular file. `fd` is -1 if there is none."""
 
     def __init__(self, path: str) -> None:
         self.fd = -1

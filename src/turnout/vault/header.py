@@ -1,6 +1,6 @@
-"""The beginning of all that is sealed: which key of the ring it takes, and the data key that is wrapped by it.
+"""The header of sealed data: the name of a key of the ring, and the data key that it wraps.
 
-Only this much of the room is needed to tell what is sealed from what is not.
+This module is enough to tell whether data is sealed.
 """
 
 import base64
@@ -8,20 +8,19 @@ import struct
 from typing import NamedTuple
 
 MAGIC = b"\x93TURNOUT\x1a\x01"
-"""No text begins like this, and no JSON."""
+"""Not a valid beginning of text or JSON."""
 MARK = "\x1asealed:"
-"""Begins what is sealed and kept as text."""
+"""Prefix of sealed data that is stored as text."""
 
 _LENGTHS = struct.Struct(">HH")
 _FIXED = len(MAGIC) + _LENGTHS.size
-LONGEST_NAME = 1024
 LONGEST = 2048
-"""Bytes: more need not be read to have all of it."""
+"""Upper bound of a header's size in bytes."""
 
 
 class Header(NamedTuple):
     key: str
-    """Its name in the ring."""
+    """The name of the ring's key."""
     wrapped: bytes
     """The data key."""
 
@@ -31,7 +30,7 @@ class Header(NamedTuple):
 
     @staticmethod
     def of(key: str, wrapped: str) -> "Header":
-        """With the data key as `text` spells it."""
+        """`wrapped` is the data key as in `text`."""
         return Header(key, base64.b64decode(wrapped))
 
     @property
@@ -40,7 +39,7 @@ class Header(NamedTuple):
 
 
 def read_header(data: bytes) -> tuple[Header, int] | None:
-    """The header that some bytes begin with, and how long it is; None if they begin with none."""
+    """The header at the beginning of `data`, and its length; None if there is none."""
     if not data.startswith(MAGIC) or len(data) < _FIXED:
         return None
     name_size, wrapped_size = _LENGTHS.unpack_from(data, len(MAGIC))

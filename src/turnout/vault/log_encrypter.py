@@ -1,8 +1,8 @@
-"""Beside a replica whose log is sealed: takes what it prints out of pipes, and nothing of it reaches the disk as it is.
+"""Encrypts the log of a replica: reads its output from pipes and writes sealed frames, never plain text.
 
-The keeper forks it off, so that the key goes from memory to memory, and it lives in a session of its own: it goes on
-when the service or the keeper are killed. It ends when nobody can write into the pipes any more, or on SIGTERM, after
-what they hold by then. It also keeps the log's marks, as the keeper does for others.
+The supervisor forks it, which passes the key in memory. It runs in a session of its own and survives a kill of the
+service and the supervisor. It ends when all writers have closed the pipes, or on SIGTERM after it has read what the
+pipes hold. It also writes the log's marks, as the supervisor does for other logs.
 """
 
 import base64
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from turnout.vault.cipher import DataKey
-from turnout.vault.frames import Frames
+from turnout.vault.frames import FrameWriter
 from turnout.vault.header import Header
 
 STREAMS = ("stdout", "stderr")
@@ -30,32 +30,36 @@ _PAUSE = 0.004
 _PIECE = 1 << 16
 _MOST = 1 << 18
 _FULL_PAUSE = 0.5
-_PATIENCE = 10.0
-"""How long it tries to write on a full disk once everybody else is gone."""
+_FULL_DISK_SECONDS = 10.0
+"""How long it retries to write to a full disk at the end."""
 _TAIL = 4096
 _PR_SET_DUMPABLE = 4
 
 
 class Task(NamedTuple):
+    """A running supervisor of an earlier version may load this module: the names `Task`, `begin`, `run` and `warm_up`,
+    and the fields, must not change.
+    """
+
     directory: str
     pipes: tuple[int, int]
-    """To be read: what is printed to the two streams."""
+    """Read ends of stdout and stderr."""
     outlets: tuple[int, int] | None
-    """More of it, out of pipes that never tell of their end."""
+    """Read ends of further pipes for the same streams. Their writers are never all closed."""
     limit: int
-    """Bytes of each log."""
+    """The limit of each log in bytes."""
     word: int
-    """A pipe into which lines of JSON are written for the keeper, if it still listens."""
+    """The write end of a pipe for lines of JSON to the supervisor, which may have ended."""
     key: dict[str, str]
 
 
 def warm_up() -> None:
-    """So that everything is loaded that `run` will need: later it may not be readable any more."""
+    """Loads everything that `run` needs, because it may be unreadable later."""
     DataKey(Header("", b""), bytes(32)).for_file(b"", "nothing").encrypt(bytes(12), b"", None)
 
 
 def begin() -> None:
-    """In the new process: what the keeper had set up for itself is of no use here, and its secrets stay in."""
+    """Call it in the forked process: resets signal handling, starts a session, and protects the memory."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
@@ -63,15 +67,15 @@ def begin() -> None:
 
 
 def run(task: Task) -> None:
-    """Until all is written. SIGTERM is blocked up to now."""
+    """Runs until all output is written. The caller has blocked SIGTERM."""
     secret = base64.b64decode(task.key["secret"])
-    pump = _Pump(task, DataKey(Header.of(task.key["name"], task.key["wrapped"]), secret))
-    signal.signal(signal.SIGTERM, lambda *_: pump.finish())
+    encrypter = _LogEncrypter(task, DataKey(Header.of(task.key["name"], task.key["wrapped"]), secret))
+    signal.signal(signal.SIGTERM, lambda *_: encrypter.finish())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    pump.run()
+    encrypter.run()
 
 
-class _Pump:
+class _LogEncrypter:
     def __init__(self, task: Task, key: DataKey) -> None:
         self._task = task
         self._logs = _Logs(task.directory, key, task.limit)
@@ -87,20 +91,20 @@ class _Pump:
         self._held = [bytearray(), bytearray()]
         self._tail = b""
         self._last = 0.0
-        self._told = False
+        self._finishing = False
         self._wake_read, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._wake_read, select.POLLIN)
 
     def finish(self) -> None:
-        """Nobody writes any more, even if a pipe is still open somewhere. Called by a signal."""
-        self._told = True
+        """The replica has ended, even if some process holds a pipe open. Called by a signal handler."""
+        self._finishing = True
         with contextlib.suppress(OSError):
             os.write(self._wake, b"\0")
 
     def run(self) -> None:
-        while self._open and not self._told:
+        while self._open and not self._finishing:
             if self._full:
-                # Whoever prints waits, as on any other full pipe.
+                # Nothing is read, so the program waits, as with any full pipe.
                 select.select([self._wake_read], [], [], _FULL_PAUSE)
             else:
                 for fd, _ in self._poll.poll(self._timeout()):
@@ -111,9 +115,9 @@ class _Pump:
         for fd in self._sources:
             while self._take(fd):
                 if self._full:
-                    self._write_patiently()
-        self._write_patiently()
-        self._say({"over": self._tail.decode(errors="replace")})
+                    self._write_with_retries()
+        self._write_with_retries()
+        self._notify({"over": self._tail.decode(errors="replace")})
 
     @property
     def _full(self) -> bool:
@@ -131,7 +135,7 @@ class _Pump:
         return max(0.0, self._last + _PAUSE - time.monotonic()) * 1000 + 1
 
     def _take(self, fd: int) -> bool:
-        """Whether something came."""
+        """True if there was data."""
         try:
             data = os.read(fd, _PIECE)
         except BlockingIOError:
@@ -148,7 +152,7 @@ class _Pump:
         return True
 
     def _write(self) -> bool:
-        """Whether all that was held is on disk."""
+        """True if all data is on disk."""
         self._last = time.monotonic()
         try:
             for stream, held in enumerate(self._held):
@@ -158,26 +162,26 @@ class _Pump:
         except OSError:
             return False
         if self._logs.trim():
-            self._say({"trimmed": True})
+            self._notify({"trimmed": True})
         return True
 
-    def _write_patiently(self) -> None:
-        until = time.monotonic() + _PATIENCE
+    def _write_with_retries(self) -> None:
+        until = time.monotonic() + _FULL_DISK_SECONDS
         while not self._write() and time.monotonic() < until:
             time.sleep(_FULL_PAUSE)
 
-    def _say(self, what: dict[str, Any]) -> None:
+    def _notify(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
-            os.write(self._task.word, json.dumps(what).encode() + b"\n")
+            os.write(self._task.word, json.dumps(message).encode() + b"\n")
 
 
 class _Logs:
-    """The two logs and their marks, made when there is something to write."""
+    """The two logs and their marks, created at the first output."""
 
     def __init__(self, directory: str, key: DataKey, limit: int) -> None:
-        self._make: Callable[[str], Frames] = lambda name: Frames(f"{directory}/{name}", key, limit)
+        self._make: Callable[[str], FrameWriter] = lambda name: FrameWriter(f"{directory}/{name}", key, limit)
         self._directory = directory
-        self._frames: list[Frames] = []
+        self._frames: list[FrameWriter] = []
         self._marks = -1
         self._count = 0
         self._at = 0
@@ -190,7 +194,7 @@ class _Logs:
         return any(frames.waiting for frames in self._frames)
 
     def put(self, stream: int, data: bytes) -> None:
-        """Raises OSError if it has to be tried again, with the same and perhaps more behind it."""
+        """After an OSError, call it again with the same data, and more if there is some."""
         if not self._frames:
             if not data:
                 return
@@ -215,7 +219,7 @@ class _Logs:
         self._at, self._sizes, self._count = at, (sizes[0], sizes[1]), self._count + 1
 
     def _resume(self) -> None:
-        """It was started before, in its place."""
+        """Continues the marks of an earlier start."""
         with open(f"{self._directory}/marks", "rb") as file:
             self._count = os.fstat(file.fileno()).st_size // _MARK.size
             if self._count:

@@ -1,7 +1,7 @@
 """The keys that the settings name: 32 bytes each, in a file or printed by a command.
 
-A file is looked at whenever its key is used, so a key is gone the moment its file is. A command is asked again every
-minute, in the background: nobody waits for it.
+A file is checked whenever its key is used, so removing the file removes the key at once. Commands run again every
+minute in the background.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from turnout.errors import NotFound, WrongState
 from turnout.vault.header import MARK, Header, read_header
 
 if TYPE_CHECKING:
+    from turnout.config import RingKey
     from turnout.vault.cipher import DataKey
 
 _log = logging.getLogger(__name__)
@@ -24,16 +25,16 @@ _log = logging.getLogger(__name__)
 _SIZE = 32
 _LONGEST_ANSWER = 4096
 _COMMAND_SECONDS = 10.0
-_ASK_AGAIN = 60.0
+_COMMAND_INTERVAL = 60.0
 _HEX = re.compile(rb"[0-9a-fA-F]{64}")
 
 
 class KeyGone(WrongState):
-    """A key that something was sealed with is not to be had: what it sealed cannot be read."""
+    """The key of some data is not available, so the data cannot be read."""
 
 
-class _Read(NamedTuple):
-    """A key as a file had it at some time."""
+class _ReadKey(NamedTuple):
+    """The key in a file, and the state of the file when it was read."""
 
     state: tuple[int, int, int, int]
     key: bytes
@@ -45,9 +46,9 @@ class KeyRing:
     ) -> None:
         self._files = dict(files or {})
         self._commands = {name: list(argv) for name, argv in (commands or {}).items()}
-        self._read: dict[str, _Read] = {}
-        self._told: dict[str, bytes | str] = {}
-        """What each command said last: the key, or why there is none."""
+        self._read: dict[str, _ReadKey] = {}
+        self._answers: dict[str, bytes | str] = {}
+        """The last result of each command: the key, or why there is none."""
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -58,22 +59,22 @@ class KeyRing:
         return bool(self._files or self._commands)
 
     def open(self) -> None:
-        """Asks the commands once, and from then on in the background. Blocks."""
-        self._ask()
+        """Run the commands once, which blocks, and from then on in the background."""
+        self._run_commands()
         if self._commands:
-            self._thread = threading.Thread(target=self._keep_asking, name="key ring", daemon=True)
+            self._thread = threading.Thread(target=self._run_commands_forever, name="key ring", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
         self._closed.set()
 
     def check(self) -> dict[str, str]:
-        """The keys that cannot be had at the moment, each with why."""
+        """The keys that are not available, each with the reason."""
         return {name: why for name in (*self._files, *self._commands) if (why := self._trouble(name))}
 
     def new(self, name: str) -> "DataKey":
-        """A fresh one, wrapped by the key of this name. Raises NotFound if the ring has none, or KeyGone."""
-        from turnout.vault.cipher import make_data_key  # only who uses keys pays for what it takes
+        """A new data key, wrapped by the key of this name. Raises NotFound if the ring has no such key, or KeyGone."""
+        from turnout.vault.cipher import make_data_key  # imported only where keys are used
 
         if name not in self:
             raise NotFound(
@@ -86,12 +87,14 @@ class KeyRing:
         from turnout.vault.cipher import Unopenable, unwrap
 
         if header.key not in self:
-            raise KeyGone(f"the key {header.key!r} is not in the key ring: what it protects cannot be read")
+            raise KeyGone(
+                f"the key {header.key!r} is not in the key ring: data encrypted with it cannot be read"
+            )
         try:
             return unwrap(header, self._key(header.key))
         except Unopenable:
             raise KeyGone(
-                f"the key {header.key!r} is another one than before: what the old one protects cannot be read"
+                f"the key {header.key!r} has changed: data encrypted with the old key cannot be read"
             ) from None
 
     def opened(self, sealed: bytes, about: str) -> bytes:
@@ -100,20 +103,18 @@ class KeyRing:
 
         found = read_header(sealed)
         if found is None:
-            raise KeyGone(f"{about}: what is kept is damaged and cannot be read")
+            raise KeyGone(f"{about}: the encrypted data is damaged and cannot be read")
         try:
             return self.data_key(found[0]).open(sealed, about)
         except Unopenable:
-            raise KeyGone(f"{about}: what is kept was changed and cannot be read") from None
+            raise KeyGone(f"{about}: the encrypted data was changed and cannot be read") from None
 
     def opened_text(self, text: str, about: str) -> str:
-        """Raises KeyGone. A text that only looks like a sealed one is given back as it is."""
+        """Raises KeyGone. Returns a text that is not sealed unchanged."""
         from turnout.vault.cipher import unmarked
 
         sealed = unmarked(text) if text.startswith(MARK) else b""
         return self.opened(sealed, about).decode() if read_header(sealed) else text
-
-    # Keys of the ring.
 
     def _key(self, name: str) -> bytes:
         try:
@@ -121,7 +122,7 @@ class KeyRing:
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise KeyGone(
-                f"the key {name!r} cannot be had ({why}): what it protects cannot be read"
+                f"the key {name!r} is not available ({why}): data encrypted with it cannot be read"
             ) from None
 
     def _trouble(self, name: str) -> str:
@@ -138,30 +139,42 @@ class KeyRing:
             state = about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size
             known = self._read.get(name)
             if known is None or known.state != state:
-                known = self._read[name] = _Read(state, _parsed(os.read(file, _LONGEST_ANSWER)))
+                known = self._read[name] = _ReadKey(state, _parsed(os.read(file, _LONGEST_ANSWER)))
             return known.key
         finally:
             os.close(file)
 
     def _from_command(self, name: str) -> bytes:
-        told = self._told.get(name, "its command was not asked yet")
-        if isinstance(told, str):
-            raise ValueError(told)
-        return told
+        answer = self._answers.get(name, "its command has not run yet")
+        if isinstance(answer, str):
+            raise ValueError(answer)
+        return answer
 
-    def _keep_asking(self) -> None:
-        while not self._closed.wait(_ASK_AGAIN):
-            self._ask()
+    def _run_commands_forever(self) -> None:
+        while not self._closed.wait(_COMMAND_INTERVAL):
+            self._run_commands()
 
-    def _ask(self) -> None:
+    def _run_commands(self) -> None:
         for name, argv in self._commands.items():
-            said = _answer(argv)
-            if isinstance(said, str) and self._told.get(name) != said:
-                _log.warning("the key %s cannot be had: %s", name, said)
-            self._told[name] = said
+            answer = _run_command(argv)
+            if isinstance(answer, str) and self._answers.get(name) != answer:
+                _log.warning("the key %s is not available: %s", name, answer)
+            self._answers[name] = answer
 
 
-def _answer(argv: list[str]) -> bytes | str:
+def open_ring(keys: "Mapping[str, RingKey]") -> KeyRing:
+    """The ring of the settings. A key that is not available is logged; it only affects the data that it encrypts."""
+    ring = KeyRing(
+        {name: key.file for name, key in keys.items() if key.file},
+        {name: key.command for name, key in keys.items() if key.command},
+    )
+    ring.open()
+    for why in ring.check().values():
+        _log.warning("%s", why)
+    return ring
+
+
+def _run_command(argv: list[str]) -> bytes | str:
     """The key that a command prints, or why there is none."""
     try:
         done = subprocess.run(
@@ -185,4 +198,4 @@ def _parsed(data: bytes) -> bytes:
         return data
     if _HEX.fullmatch(data.strip()):
         return bytes.fromhex(data.strip().decode())
-    raise ValueError(f"it must be {_SIZE} bytes, or {2 * _SIZE} hexadecimal digits")
+    raise ValueError(f"it must be {_SIZE} bytes or {2 * _SIZE} hexadecimal digits")

@@ -1,21 +1,21 @@
-"""What a browser and a monitoring system see, and the gate of `--no-auth`."""
+"""Pages for browsers, `/healthz` and `/metrics`, HTTP limits, and the access check of `--no-auth`."""
 
 from turnout.web import tls
+from turnout.web.browser_access import BrowserAccess
+from turnout.web.browser_links import BrowserLinks
 from turnout.web.dashboards import Dashboards
-from turnout.web.gate import Gate
 from turnout.web.peers import LocalPeersOnly, refusal_of
 from turnout.web.protocol import LimitedProtocol
-from turnout.web.shell import Shells
+from turnout.web.shell import ShellPages
 from turnout.web.status import page, routes
-from turnout.web.visits import Visits
 
 __all__ = [
+    "BrowserAccess",
+    "BrowserLinks",
     "Dashboards",
-    "Gate",
     "LimitedProtocol",
     "LocalPeersOnly",
-    "Shells",
-    "Visits",
+    "ShellPages",
     "page",
     "refusal_of",
     "routes",

@@ -1,37 +1,37 @@
-"""The addresses under which people look into a running job: a shell in each replica, and the lead's own page."""
+"""Links to the shells of a running job's replicas, and to its dashboard."""
 
 from urllib.parse import quote, urlsplit
 
-from turnout.access.tickets import Errand
+from turnout.access.tickets import Grant
 from turnout.service import Caller, Jobs, JobView
+from turnout.web.browser_access import DASHBOARD, SHELL, BrowserAccess
 from turnout.web.dashboards import TICKET, Dashboards
-from turnout.web.gate import DASHBOARD, SHELL, Gate
 from turnout.web.shell import SHELLS
 
 DASHBOARD_SUFFIX = ":dashboard"
-"""Behind the replica's name, where the addresses of a job are listed by it."""
+"""Appended to the replica's name in the list of a job's links."""
 
 
-class Visits:
-    def __init__(self, jobs: Jobs, gate: Gate, dashboards: Dashboards) -> None:
+class BrowserLinks:
+    def __init__(self, jobs: Jobs, browser_access: BrowserAccess, dashboards: Dashboards) -> None:
         self._jobs = jobs
-        self._gate = gate
+        self._access = browser_access
         self._dashboards = dashboards
 
     async def uris(self, caller: Caller, view: JobView, base: str) -> dict[str, str]:
-        """By the replicas' names. `base` is how the caller reaches this service: `http://127.0.0.1:8470`.
+        """By the replicas' names. `base` is the URL of this service for the caller: `http://127.0.0.1:8470`.
 
-        For callers only who may stop the job.
+        The caller must be allowed to stop the job.
         """
-        found = await self._jobs.visitable(view)
+        found = await self._jobs.browser_targets(view)
         row, base = view.job, base.rstrip("/")
         uris: dict[str, str] = {}
         for replica in found.shells:
-            ticket = self._gate.issue(Errand(SHELL, row.project, row.id, replica, caller.key))
+            ticket = self._access.issue(Grant(SHELL, row.project, row.id, replica, caller.key))
             path = f"{SHELLS}/{quote(row.project, safe='')}/{row.id}/{quote(replica, safe='')}"
             uris[replica] = f"{base}{path}?ticket={ticket}"
         if found.dashboard:
-            ticket = self._gate.issue(Errand(DASHBOARD, row.project, row.id, found.dashboard, caller.key))
+            ticket = self._access.issue(Grant(DASHBOARD, row.project, row.id, found.dashboard, caller.key))
             port = await self._dashboards.open(row.project, row.id)
             root = f"{self._dashboards.scheme}://{_host(base)}:{port}/"
             uris[found.dashboard + DASHBOARD_SUFFIX] = f"{root}?{TICKET}={ticket}"

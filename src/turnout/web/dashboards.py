@@ -1,13 +1,14 @@
-"""A job's own page, shown to people at a port that only this job has.
+"""Forwards a port of the service to the dashboard of a job. Each job has a port of its own.
 
-A port of its own makes it a site of its own for browsers: its scripts reach neither this service nor other jobs'
-pages, and it may use whatever paths it likes. Only the head of a request is looked at, to see who asks and to strip
-our cookie; all else passes as it is, WebSockets too. Each connection carries one request.
+For a browser, a port of its own makes it a separate site: its scripts reach neither this service nor the dashboards of
+other jobs, and it may use any path. The service reads only the head of a request, to check access and to remove its own
+cookie. Everything else passes unchanged, WebSockets too. Each connection carries one request.
 """
 
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from html import escape
@@ -18,7 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs
-from turnout.web.gate import DASHBOARD, Gate
+from turnout.web.browser_access import DASHBOARD, BrowserAccess
+from turnout.web.protocol import STALLED_SECONDS
 
 _log = logging.getLogger(__name__)
 
@@ -26,11 +28,10 @@ TICKET = "turnout-ticket"
 
 _HEAD_BYTES = 96 << 10
 _HEAD_SECONDS = 30
-_CONNECT_SECONDS = 10
 _PIECE = 1 << 16
 _COOKIES = "turnout-"
-_OWN = (b"none", b"same-origin")
-_FOR_EVER = 1e9
+_SAME_SITE = (b"none", b"same-origin")
+_FOREVER = 1e9
 
 
 class Head(NamedTuple):
@@ -51,12 +52,14 @@ class Head(NamedTuple):
 
 
 class Dashboards:
-    """`files` is the certificate and its key, where there is TLS."""
+    """`files`: the certificate and its key, if TLS is on."""
 
-    def __init__(self, jobs: Jobs, gate: Gate, host: str, files: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self, jobs: Jobs, browser_access: BrowserAccess, host: str, files: tuple[Path, Path] | None = None
+    ) -> None:
         self.scheme = "https" if files else "http"
         self._jobs = jobs
-        self._gate = gate
+        self._access = browser_access
         self._host = host
         self._files = files
         self._open: dict[int, asyncio.Task[asyncio.Server]] = {}
@@ -87,10 +90,10 @@ class Dashboards:
         return server
 
     async def _close_with(self, caller: Caller, job_id: int, server: asyncio.Server) -> None:
-        """Once the job has ended, or was deleted."""
+        """Closes the server when the job has ended or was deleted."""
         try:
             with contextlib.suppress(TurnoutError):
-                await self._jobs.wait(caller, job_id, lambda job: not job.live, _FOR_EVER)
+                await self._jobs.wait(caller, job_id, lambda job: not job.live, _FOREVER)
         finally:
             self._open.pop(job_id, None)
             server.close()
@@ -102,11 +105,11 @@ class Dashboards:
             head = await _read_head(reader)
             await self._answer(job_id, head, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # whoever was there has gone, or does not speak HTTP
+            pass  # the client has disconnected, or does not speak HTTP
         except TurnoutError as error:
-            _say(writer, "403 Forbidden", error.message)
-        except Exception:  # noqa: BLE001 (nobody awaits this: it must be told somewhere)
-            _log.exception("a dashboard's connection")
+            _respond(writer, "403 Forbidden", error.message)
+        except Exception:  # noqa: BLE001 (nothing awaits this task, so it is logged here)
+            _log.exception("a connection to a dashboard failed")
         finally:
             await _close(writer)
 
@@ -116,22 +119,37 @@ class Dashboards:
         address = urlsplit(head.path)
         ticket = parse_qs(address.query).get(TICKET, [""])[0]
         if ticket:
-            errand, secret = self._gate.redeem(ticket, DASHBOARD)
-            _check(errand.job == job_id)
+            grant, secret = self._access.redeem(ticket, DASHBOARD)
+            _check(grant.job == job_id)
             cookie = f"{_COOKIES}{job_id}={secret}; Path=/; HttpOnly; SameSite=Lax"
-            _say(writer, "303 See Other", "", ("Location: " + (address.path or "/"), f"Set-Cookie: {cookie}"))
+            _respond(
+                writer, "303 See Other", "", ("Location: " + (address.path or "/"), f"Set-Cookie: {cookie}")
+            )
             return
         _check_origin(head)
-        errand = self._gate.show(_cookies(head).get(f"{_COOKIES}{job_id}", ""), DASHBOARD)
-        _check(errand.job == job_id)
-        there = await self._jobs.dashboard(Caller(errand.key, errand.project), job_id)
-        if there is None:
-            message = "the program has not opened a port yet; this page looks again by itself"
-            _say(writer, "503 Service Unavailable", message, ("Retry-After: 2", "Refresh: 2"))
+        grant = self._access.show(_cookies(head).get(f"{_COOKIES}{job_id}", ""), DASHBOARD)
+        _check(grant.job == job_id)
+        connection = await self._jobs.dashboard(Caller(grant.key, grant.project), job_id)
+        if connection is None:
+            message = "the program has not opened a port yet; this page reloads by itself"
+            _respond(writer, "503 Service Unavailable", message, ("Retry-After: 2", "Refresh: 2"))
             return
-        async with _reach(*there) as (their_reader, their_writer):
+        async with _streams(connection) as (their_reader, their_writer):
             their_writer.write(_forwarded(head))
-            await _splice(reader, writer, their_reader, their_writer)
+            splicing = asyncio.create_task(_splice(reader, writer, their_reader, their_writer))
+            with self._access.watch(grant) as revoked:
+                await until(revoked, splicing)
+
+
+async def until(event: asyncio.Event, task: "asyncio.Task[None]") -> None:
+    """Wait for the task, or cancel it when the event is set."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        task.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Head:
@@ -149,16 +167,16 @@ async def _read_head(reader: asyncio.StreamReader) -> Head:
 
 def _check(right: bool) -> None:
     if not right:
-        raise Denied("this link leads to something else: ask for a new one")
+        raise Denied("this link is for something else: ask for a new one")
 
 
 def _check_origin(head: Head) -> None:
-    """Other sites may lead here, and nothing else."""
+    """Raises Denied for requests from other sites, except plain links to this page."""
     origin = urlsplit(head.get(b"origin").decode("latin-1")).netloc
     if head.get(b"origin") and origin != head.get(b"host").decode("latin-1"):
         raise Denied("other sites cannot use this page")
     navigates = head.line.startswith(b"GET ") and head.get(b"sec-fetch-mode") == b"navigate"
-    if head.get(b"sec-fetch-site") not in (b"", *_OWN) and not navigates:
+    if head.get(b"sec-fetch-site") not in (b"", *_SAME_SITE) and not navigates:
         raise Denied("other sites cannot use this page")
 
 
@@ -171,7 +189,7 @@ def _cookies(head: Head) -> dict[str, str]:
 
 
 def _forwarded(head: Head) -> bytes:
-    """As it came, without our cookies, and with nothing to follow it on the same connection."""
+    """The head as received, without our cookies, and with `Connection: close`."""
     lines = [head.line]
     for name, value in head.headers:
         lowered = name.lower()
@@ -189,9 +207,10 @@ def _forwarded(head: Head) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def _reach(address: str, port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    async with asyncio.timeout(_CONNECT_SECONDS):
-        reader, writer = await asyncio.open_connection(address, port)
+async def _streams(
+    connection: socket.socket,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(sock=connection)
     try:
         yield reader, writer
     finally:
@@ -204,7 +223,7 @@ async def _splice(
     their_reader: asyncio.StreamReader,
     their_writer: asyncio.StreamWriter,
 ) -> None:
-    """Until the program has said all, or the browser has gone."""
+    """Runs until the program has sent everything, or the browser has disconnected."""
     up = asyncio.create_task(_copy(reader, their_writer))
     down = asyncio.create_task(_copy(their_reader, writer))
     try:
@@ -221,7 +240,8 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     with contextlib.suppress(OSError):
         while data := await reader.read(_PIECE):
             writer.write(data)
-            await writer.drain()
+            async with asyncio.timeout(STALLED_SECONDS):
+                await writer.drain()
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
@@ -230,7 +250,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-def _say(writer: asyncio.StreamWriter, status: str, message: str, headers: tuple[str, ...] = ()) -> None:
+def _respond(writer: asyncio.StreamWriter, status: str, message: str, headers: tuple[str, ...] = ()) -> None:
     shown = message[:1].upper() + message[1:]
     text = f"<!doctype html><title>Turnout</title><p>{escape(shown)}.</p>\n" if message else ""
     lines = [

@@ -1,45 +1,234 @@
-"""HTTP/1.1, with limits on what somebody may cost whom nobody knows yet."""
+"""HTTP/1.1 with limits for clients that are not authenticated yet."""
 
 import asyncio
+from typing import Any, ClassVar, Self
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEAD_BYTES = 96 << 10
-"""A request line and its headers. The longest that any cloud allows is a GET of 32 KiB."""
+"""The request line and headers. The longest that any cloud allows is a GET of 32 KiB."""
+LINE_BYTES = 64 << 10
+MOST_HEADERS = 256
+TRAILER_BYTES = 16 << 10
 HEAD_SECONDS = 30
-"""For them to arrive, from the connection or from the last request's end that something was sent after."""
+"""Time for the head to arrive, from the connection or from the first byte after the last request."""
+MOST_PIPELINED = 100
+"""Requests that a client may send before the first is answered."""
+DISCARDED_BYTES = 64 << 20
+"""The part of a body that is read and discarded because its request was answered already."""
+DISCARD_SECONDS = 0.05
+"""The pause between two reads of such a body."""
+DISCARD_TURN_SECONDS = 0.004
+"""The pause between two reads of all such bodies, which take turns, so that many cost no more than a few."""
+STALLED_SECONDS = 60.0
+"""Time for a client to read some of its response."""
+UNSENT_BYTES = 48 << 20
+"""Unsent data of all slow clients. Beyond it, the client that has not read for the longest time is disconnected."""
+
+_LONG = len("100000")
+"""Digits of a Content-Length whose body does not arrive together with the head."""
+_FRAMING_BYTES, _FRAMING_RATIO = 64 << 10, 16
+"""The framing of a chunked body may have this many bytes, plus this many times the size of its data."""
+
+
+class _Refused(Exception):
+    """Ends the parser; the response is in `_refusal`."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
+    _unread: ClassVar[dict[Self, None]] = {}
+    """Connections whose clients read slowly; the one that has not read for the longest time is first."""
+    _next_turn: ClassVar[float] = 0.0
+    """When the next piece of a body may be discarded, by the loop's clock."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._refusal = (400, "")
+        self._head: int | None = 0
+        """Bytes of the head so far; None while a body is read."""
+        self._begun = False
+        """Whether a part of the head has arrived."""
+        self._piece = 0
+        """Bytes of the data being parsed, if it begins a head."""
+        self._counted = self._headers = 0
+        """Bytes and number of the complete headers; after the head, of the trailers."""
+        self._framing = 0
+        """Received bytes of the body, including its framing."""
+        self._payload = self._discarded = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self.app = self._paced(self.app)  # type: ignore[assignment]
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._head: int | None = 0
-        """Bytes of the head so far; None while a body or nothing is awaited."""
-        self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._forget_unread()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._head is not None:
-            self._head += len(data)
-            # A body may come in the same piece as its head: only what has not ended within the limit is too long.
-            if self._head - len(data) > HEAD_BYTES:
-                self.send_400_response("The request line and headers are too long.")
+        if self.transport.is_closing():
+            return
+        if self._head is None:
+            self._framing += len(data)
+            if not self._may_go_on(len(data)):
                 return
+        elif self._begun:
+            self._head += len(data)
+        else:
+            self._piece = len(data)
         super().data_received(data)
+        if self._head is not None and self._head > HEAD_BYTES and not self.transport.is_closing():
+            self._refuse(431, "The request line and headers are too long.")
 
     def on_message_begin(self) -> None:
-        self._head = 0
+        self._head, self._piece, self._begun = self._piece, 0, True
+        self._counted = self._headers = 0
         if self._timer is None:
-            self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
         super().on_message_begin()
 
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > LINE_BYTES:
+            self._end_parser(414, f"The URL may have {LINE_BYTES} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._counted += len(name) + len(value) + 4
+        self._headers += 1
+        if self._head is None:
+            # A trailer. The service uses none, and must not take it for a header.
+            if self._counted > TRAILER_BYTES:
+                self._end_parser(400, "The trailers are too long.")
+            return
+        if self._counted + len(self.url) > HEAD_BYTES or self._headers > MOST_HEADERS:
+            self._end_parser(
+                431, f"A request may have {MOST_HEADERS} headers and {HEAD_BYTES} bytes of them."
+            )
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._head = None
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._end_parser(400, f"{MOST_PIPELINED} requests may be sent before the first is answered.")
+        self._head, self._begun = None, False
+        self._counted = self._headers = self._framing = self._payload = self._discarded = 0
         self._stop_timer()
         super().on_headers_complete()
+        if any(name == b"content-length" and len(value) >= _LONG for name, value in self.headers):
+            # The head decides whether the body is read; until then it stays with the sender.
+            self.flow.pause_reading()
+
+    def on_body(self, body: bytes) -> None:
+        self._payload += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self.cycle.response_complete:
+            self.cycle.body = bytearray()  # the application did not read it
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called for every error of the parser."""
+        status, why = self._refusal
+        self._refuse(status, why or msg)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread[self] = None
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
+        unsent = sum(one.transport.get_write_buffer_size() for one in self._unread)
+        for one in list(self._unread):
+            if unsent <= UNSENT_BYTES or one is self:
+                break
+            unsent -= one.transport.get_write_buffer_size()
+            one.transport.abort()
+            one._forget_unread()
+
+    def resume_writing(self) -> None:
+        self._forget_unread()
+        super().resume_writing()
+
+    def _paced(self, app: ASGIApp) -> ASGIApp:
+        """A streamed response continues when the client has read, so at most one piece waits."""
+
+        async def paced(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_and_wait(message: Message) -> None:
+                await send(message)
+                if self.flow.write_paused and message.get("more_body"):
+                    await self.flow.drain()
+
+            await app(scope, receive, send_and_wait)
+
+        return paced
+
+    def _may_go_on(self, received: int) -> bool:
+        """Whether to read more of a body: limited if it is discarded, and refused if it is mostly framing."""
+        if self.cycle and self.cycle.response_complete:
+            self._discarded += received
+            if self._discarded > DISCARDED_BYTES:
+                self.transport.close()
+                return False
+            # Slowly, so that it does not delay other clients.
+            self.flow.pause_reading()
+            self.loop.call_at(self._take_turn(), self._resume_reading)
+        elif self._framing - self._payload > _FRAMING_BYTES + received + _FRAMING_RATIO * self._payload:
+            self._refuse(400, "The body has too much chunk framing.")
+            return False
+        return True
+
+    def _take_turn(self) -> float:
+        turn = max(LimitedProtocol._next_turn, self.loop.time() + DISCARD_SECONDS)
+        LimitedProtocol._next_turn = turn + DISCARD_TURN_SECONDS
+        return turn
+
+    def _resume_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def _head_timed_out(self) -> None:
+        self._timer = None
+        if self._begun and not self.transport.is_closing():
+            self._refuse(408, f"The request line and headers did not arrive within {HEAD_SECONDS} s.")
+        else:
+            self.transport.close()
+
+    def _end_parser(self, status: int, why: str) -> None:
+        self._refusal = status, why
+        raise _Refused
+
+    def _refuse(self, status: int, why: str) -> None:
+        """Send the response and close. Later data is ignored."""
+        self._stop_timer()
+        head = (
+            b"content-type: text/plain; charset=utf-8\r\n"
+            b"content-length: %d\r\nconnection: close\r\n\r\n" % len(why)
+        )
+        self.transport.write(STATUS_LINE[status] + head + why.encode())
+        self.transport.close()
+
+    def _check_progress(self) -> None:
+        """Disconnect a client that has read nothing since the last check."""
+        size = self.transport.get_write_buffer_size()
+        if size >= self._unsent:
+            self.transport.abort()
+            return
+        self._unsent = size
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
+
+    def _forget_unread(self) -> None:
+        self._unread.pop(self, None)
+        if self._stalled:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _stop_timer(self) -> None:
         if self._timer:

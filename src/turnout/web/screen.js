@@ -1,10 +1,10 @@
-// What a terminal shows: text and control sequences go in, rows of cells come out. Knows nothing of browsers.
+// The screen of a terminal: turns text and control sequences into rows of cells. Independent of the browser.
 
 const PLAIN = Object.freeze({});
 const BLANK = Object.freeze({ text: " ", style: PLAIN });
 const MOST_HISTORY = 5000;
 const LONGEST_SEQUENCE = 4096;
-const LINES = "◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·"; // what ` to ~ are in the set for drawing lines
+const LINES = "◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·"; // the characters ` to ~ in the line-drawing set
 const WIDE = /^[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]$/u;
 const COMBINING = /^[\p{Mn}\p{Me}\u200b-\u200f\ufe0f]$/u;
 
@@ -26,7 +26,7 @@ export class Row {
 }
 
 export class Screen {
-  /** `reply` is called with what the terminal itself answers to the program. */
+  /** `reply` is called with the terminal's own answers to the program. */
   constructor(columns, rows, reply = () => {}) {
     this.columns = columns;
     this.rows = rows;
@@ -84,7 +84,7 @@ export class Screen {
   #fitRows(lines, rows) {
     const current = lines === this.lines;
     while (lines.length > rows) {
-      // What is below the cursor is empty mostly; else the top goes where it can be scrolled back to.
+      // Drop empty rows below the cursor first; otherwise move the top rows into the history.
       if (!current || this.y < lines.length - 1) {
         lines.pop();
       } else {
@@ -96,7 +96,7 @@ export class Screen {
     while (lines.length < rows) lines.push(new Row(this.columns));
   }
 
-  // The parser: each state takes a character and gives the next state.
+  // The parser: each state takes a character and returns the next state.
 
   #take(character) {
     const code = character.codePointAt(0);
@@ -159,7 +159,7 @@ export class Screen {
   }
 
   #string(character, code) {
-    // Ended by BEL, or by ESC and a backslash, which is then passed over as an escape that does nothing.
+    // Ends with BEL, or with ESC and a backslash, which is then parsed as an escape without effect.
     if (code === 7 || code === 0x1b) {
       const found = /^\](?:0|2);(.*)$/s.exec(this.#sequence);
       if (found) this.title = found[1];
@@ -304,7 +304,7 @@ export class Screen {
     else if (this.y > 0) this.y -= 1;
   }
 
-  /** The rows from `first` to the bottom margin: up if `count` is positive, else down. */
+  /** Scroll the rows from `first` to the bottom margin up by `count`, or down if it is negative. */
   #scroll(first, count, keeps = false) {
     if (first < this.top || first > this.bottom) return;
     const remembers = keeps && !this.alternate && first === 0;
@@ -438,7 +438,7 @@ function change(style, code) {
   else if (code === 49) delete style.back;
 }
 
-/** A colour of the 256, or #rrggbb, and how many numbers it took. */
+/** An indexed colour or #rrggbb, and how many parameters it took. */
 function extended([kind, ...rest]) {
   if (kind === 5) return [rest[0] === undefined ? undefined : Math.min(rest[0], 255), 2];
   if (kind !== 2) return [undefined, 1];
@@ -446,7 +446,7 @@ function extended([kind, ...rest]) {
   return [hex.length === 3 ? "#" + hex.join("") : undefined, 4];
 }
 
-/** Erased cells keep the background. */
+/** Erased cells have the current background. */
 function blank(style) {
   return style.back === undefined ? BLANK : { text: " ", style: Object.freeze({ back: style.back }) };
 }

@@ -1,13 +1,15 @@
-"""A shell in a browser: the page that a link opens once, and the socket that the page talks through.
+"""A shell in a browser: the page that a link opens once, and the WebSocket of the page.
 
-The page gets two secrets: a cookie, which no script can read, and a word in its text, which is sent to nobody but our
-socket. Cookies go to every port of a host, so whoever else listens there may see the one, but never the other.
+The page gets two secrets: a cookie, which no script can read, and a page token, which it sends only to our WebSocket.
+Browsers send cookies to every port of a host, so another server on the host may see the cookie, but never the token.
 """
 
 import asyncio
 import contextlib
 import hmac
 import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
 from html import escape
 from importlib import resources
 from string import Template
@@ -19,19 +21,22 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from turnout.access.tickets import Errand
+from turnout.access.tickets import Grant
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs, Size, Terminal
-from turnout.web.gate import SHELL, Gate
+from turnout.web.browser_access import SHELL, BrowserAccess
 
 SHELLS = "/turnout/shells"
 
 _COOKIE = "turnout-shell"
-_AHEAD = 1 << 18
-"""Bytes that may be on their way to a page that has not dealt with them."""
+_WINDOW = 1 << 18
+"""Bytes sent to a page that it may not have acknowledged."""
 _FILES = {"terminal.js", "screen.js"}
-_PATIENCE = 30
-"""Seconds that typed text waits for a program that does not read; then it is dropped."""
+_WRITE_SECONDS = 30
+"""Seconds that input waits for a program that does not read; then it is dropped."""
+_REPORT_SECONDS = 2
+"""How many seconds after its shell the end of a replica may be reported."""
+_KILLED = 137
 _ENDED, _REFUSED = 1000, 4403
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -41,20 +46,23 @@ _HEADERS = {
 }
 
 
+WhyKilled = Callable[[], Awaitable[str]]
+
+
 class FromPage(msgspec.Struct):
-    """A new size, or how many bytes the page has dealt with."""
+    """A new size, or the number of bytes that the page has processed."""
 
     columns: int = 0
     rows: int = 0
     seen: int = 0
 
 
-class Shells:
-    def __init__(self, jobs: Jobs, gate: Gate) -> None:
+class ShellPages:
+    def __init__(self, jobs: Jobs, browser_access: BrowserAccess) -> None:
         self._jobs = jobs
-        self._gate = gate
-        self._words: dict[str, str] = {}
-        """The word of each page, by its pass."""
+        self._access = browser_access
+        self._page_tokens: dict[str, str] = {}
+        """The page token of each pass."""
 
     def routes(self) -> list[BaseRoute]:
         one = SHELLS + "/{project}/{job}/{replica}"
@@ -66,16 +74,18 @@ class Shells:
 
     async def page(self, request: Request) -> Response:
         try:
-            errand, secret = self._gate.redeem(request.query_params.get("ticket", ""), SHELL)
-            _check_place(errand, request)
+            grant, secret = self._access.redeem(request.query_params.get("ticket", ""), SHELL)
+            _check_path(grant, request)
         except TurnoutError as error:
             return HTMLResponse(_notice(error.message), 403, headers=_HEADERS | _policy(request, False))
-        word = secrets.token_urlsafe(32)
-        if len(self._words) > 1000:
-            self._words = {one: word for one, word in self._words.items() if self._valid(one)}
-        self._words[secret] = word
+        page_token = secrets.token_urlsafe(32)
+        if len(self._page_tokens) > 1000:
+            self._page_tokens = {
+                one: page_token for one, page_token in self._page_tokens.items() if self._valid(one)
+            }
+        self._page_tokens[secret] = page_token
         page = _page("terminal.html").substitute(
-            replica=escape(errand.replica), job=errand.job, project=escape(errand.project), word=word
+            replica=escape(grant.replica), job=grant.job, project=escape(grant.project), page_token=page_token
         )
         answer = HTMLResponse(page, headers=_HEADERS | _policy(request, True))
         secure = request.url.scheme == "https"
@@ -85,11 +95,11 @@ class Shells:
         return answer
 
     async def socket(self, websocket: WebSocket) -> None:
-        """`?columns=80&rows=24`. Bytes are what is typed and shown; text from the page is a new size, text to it how
-        the shell ended or why there is none.
+        """`?columns=80&rows=24`. Binary messages are input and output. Text from the page is a FromPage; text to the
+        page is the exit code of the shell, with the reason if its replica ended, or an error.
         """
         try:
-            errand = self._admit(websocket)
+            grant = self._admit(websocket)
         except TurnoutError:
             await websocket.close()
             return
@@ -97,59 +107,61 @@ class Shells:
         with contextlib.suppress(WebSocketDisconnect):
             try:
                 await self._authenticate(websocket)
-                caller = Caller(errand.key, errand.project)
+                caller = Caller(grant.key, grant.project)
                 size = Size(*(_number(websocket, name) for name in ("columns", "rows")))
-                terminal = await self._jobs.shell(caller, errand.job, errand.replica, size)
+                terminal = await self._jobs.shell(caller, grant.job, grant.replica, size)
             except TurnoutError as error:
                 await websocket.send_text(msgspec.json.encode({"error": error.message}).decode())
                 await websocket.close(_REFUSED)
                 return
             try:
-                await _connect(websocket, terminal)
+                with self._access.watch(grant) as revoked:
+                    why = partial(self._jobs.shell_ended, caller, grant.job, grant.replica, _REPORT_SECONDS)
+                    await _connect(websocket, terminal, revoked, why)
             finally:
                 terminal.close()
 
-    def _admit(self, websocket: WebSocket) -> Errand:
+    def _admit(self, websocket: WebSocket) -> Grant:
         """Raises Denied."""
         origin = urlsplit(websocket.headers.get("origin", "")).netloc
         if not origin or origin != websocket.headers.get("host", ""):
-            raise Denied("a shell is opened by a page of this service only")
-        errand = self._gate.show(websocket.cookies.get(_COOKIE, ""), SHELL)
-        _check_place(errand, websocket)
-        return errand
+            raise Denied("only a page of this service can open a shell")
+        grant = self._access.show(websocket.cookies.get(_COOKIE, ""), SHELL)
+        _check_path(grant, websocket)
+        return grant
 
     async def _authenticate(self, websocket: WebSocket) -> None:
-        """The first message is the page's word: in the address it would be seen by whoever keeps logs of those."""
-        expected = self._words.get(websocket.cookies.get(_COOKIE, ""), "")
+        """The first message is the page token; in the URL it would appear in access logs."""
+        expected = self._page_tokens.get(websocket.cookies.get(_COOKIE, ""), "")
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_WRITE_SECONDS):
                 message = await websocket.receive()
         except TimeoutError:
-            raise Denied("the page did not say who it is") from None
+            raise Denied("the page did not send its token") from None
         if message["type"] != "websocket.receive":
             raise WebSocketDisconnect
-        said = message.get("text") or ""
-        if not expected or not hmac.compare_digest(said.encode(), expected.encode()):
-            raise Denied("this page was opened anew in another tab: use that one, or ask for a new link")
+        received = message.get("text") or ""
+        if not expected or not hmac.compare_digest(received.encode(), expected.encode()):
+            raise Denied("this page was opened again in another tab: use that one, or ask for a new link")
 
     def _valid(self, secret: str) -> bool:
         try:
-            self._gate.show(secret, SHELL)
+            self._access.show(secret, SHELL)
         except Denied:
             return False
         return True
 
 
-class _Pace:
-    """How far the page is behind: a browser takes whatever comes, and would fill its memory with it."""
+class _FlowControl:
+    """Limits the unacknowledged output: a browser would buffer everything in memory."""
 
     def __init__(self) -> None:
         self._sent = self._seen = 0
         self._caught_up = asyncio.Event()
 
     async def go(self, count: int) -> None:
-        """Returns when so much more may be sent."""
-        while self._sent - self._seen > _AHEAD:
+        """Wait until `count` more bytes may be sent."""
+        while self._sent - self._seen > _WINDOW:
             self._caught_up.clear()
             await self._caught_up.wait()
         self._sent += count
@@ -159,58 +171,71 @@ class _Pace:
         self._caught_up.set()
 
 
-async def _connect(websocket: WebSocket, terminal: Terminal) -> None:
-    """Until one side ends."""
-    pace = _Pace()
-    showing = asyncio.create_task(_show(websocket, terminal, pace))
-    typing = asyncio.create_task(_type(websocket, terminal, pace))
+async def _connect(
+    websocket: WebSocket, terminal: Terminal, revoked: asyncio.Event, why_killed: WhyKilled
+) -> None:
+    """Runs until one side ends, or the key that requested the link is revoked."""
+    flow = _FlowControl()
+    revoked_task = asyncio.create_task(revoked.wait())
+    output_task = asyncio.create_task(_send_output(websocket, terminal, flow, why_killed))
+    input_task = asyncio.create_task(_receive_input(websocket, terminal, flow))
     try:
-        done, _ = await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            (output_task, input_task, revoked_task), return_when=asyncio.FIRST_COMPLETED
+        )
         for task in done:
             task.result()
     finally:
-        for task in (showing, typing):
+        for task in (output_task, input_task, revoked_task):
             task.cancel()
-        await asyncio.gather(showing, typing, return_exceptions=True)
+        await asyncio.gather(output_task, input_task, revoked_task, return_exceptions=True)
+    if revoked.is_set():
+        await websocket.send_text(msgspec.json.encode({"error": "the key was revoked"}).decode())
+        await websocket.close(_REFUSED)
 
 
-async def _show(websocket: WebSocket, terminal: Terminal, pace: _Pace) -> None:
+async def _send_output(
+    websocket: WebSocket, terminal: Terminal, flow: _FlowControl, why_killed: WhyKilled
+) -> None:
     while data := await terminal.read():
-        await pace.go(len(data))
+        await flow.go(len(data))
         await websocket.send_bytes(data)
-    await websocket.send_text(msgspec.json.encode({"exit": await terminal.code()}).decode())
+    code = await terminal.code()
+    why = await why_killed() if code in (None, _KILLED) else ""
+    last = {"exit": code} | ({"reason": why} if why else {})
+    await websocket.send_text(msgspec.json.encode(last).decode())
     await websocket.close(_ENDED)
 
 
-async def _type(websocket: WebSocket, terminal: Terminal, pace: _Pace) -> None:
+async def _receive_input(websocket: WebSocket, terminal: Terminal, flow: _FlowControl) -> None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             return
         if message.get("bytes"):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_WRITE_SECONDS):
                     await terminal.write(message["bytes"])
         elif message.get("text"):
             with contextlib.suppress(msgspec.MsgspecError):
-                told = msgspec.json.decode(message["text"], type=FromPage)
-                if told.seen:
-                    pace.seen(told.seen)
-                if told.columns and told.rows:
-                    terminal.resize(Size(told.columns, told.rows))
+                update = msgspec.json.decode(message["text"], type=FromPage)
+                if update.seen:
+                    flow.seen(update.seen)
+                if update.columns and update.rows:
+                    terminal.resize(Size(update.columns, update.rows))
 
 
-def _check_place(errand: Errand, request: HTTPConnection) -> None:
-    """What the address says is for people, and must not mislead them."""
-    there = tuple(request.path_params[name] for name in ("project", "job", "replica"))
-    if there != (errand.project, str(errand.job), errand.replica):
-        raise Denied("this link leads to something else: ask for a new one")
+def _check_path(grant: Grant, request: HTTPConnection) -> None:
+    """Raises Denied if the path does not match the grant. The ticket alone gives access; the path is for people."""
+    named = tuple(request.path_params[name] for name in ("project", "job", "replica"))
+    if named != (grant.project, str(grant.job), grant.replica):
+        raise Denied("this link is for something else: ask for a new one")
 
 
 def _number(websocket: WebSocket, name: str) -> int:
     text = websocket.query_params.get(name, "")
-    usual = {"columns": 80, "rows": 24}[name]
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else usual
+    default = {"columns": 80, "rows": 24}[name]
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else default
 
 
 async def _script(request: Request) -> Response:

@@ -1,4 +1,4 @@
-// The page around a screen: draws it, sends what is typed, and talks to the service.
+// The terminal page: draws the screen, sends input, and holds the connection to the service.
 
 import { Screen } from "./screen.js";
 
@@ -14,9 +14,9 @@ const holder = document.getElementById("terminal");
 const keys = document.getElementById("keys");
 const state = document.getElementById("state");
 const ruler = document.getElementById("ruler");
-const word = document.querySelector("meta[name=turnout-word]").content;
+const pageToken = document.querySelector("meta[name=turnout-page-token]").content;
 
-// The ticket in the address has been used: nothing of it stays in the history.
+// The ticket in the URL has been used; remove it from the history.
 history.replaceState(null, "", location.pathname);
 
 let cell = { width: 8, height: 18 };
@@ -38,8 +38,8 @@ function connect() {
   socket = new WebSocket(`${scheme}://${location.host}${location.pathname}/socket?${size}`);
   socket.binaryType = "arraybuffer";
   socket.onopen = () => {
-    socket.send(word);
-    tell("connected", "open");
+    socket.send(pageToken);
+    showState("connected", "open");
   };
   socket.onmessage = ({ data }) => {
     if (typeof data === "string") ended(JSON.parse(data));
@@ -55,27 +55,27 @@ function connect() {
 }
 
 let seen = 0;
-let told = 0;
+let acknowledged = 0;
 
-/** The service sends only so much ahead of what we have dealt with. */
+/** The service limits the output that is not acknowledged. */
 function acknowledge(bytes) {
   seen += bytes;
-  if (seen - told < ACKNOWLEDGE || socket.readyState !== WebSocket.OPEN) return;
-  told = seen;
+  if (seen - acknowledged < ACKNOWLEDGE || socket.readyState !== WebSocket.OPEN) return;
+  acknowledged = seen;
   socket.send(JSON.stringify({ seen }));
 }
 
-function ended({ exit, error }) {
+function ended({ exit, reason, error }) {
   over = true;
-  const text = error ?? (exit === null ? "process exited" : `process exited with code ${exit}`);
+  const text = error ?? reason ?? (exit === null ? "process exited" : `process exited with code ${exit}`);
   if (screen.alternate) screen.write("\x1b[?1049l");
   screen.write(`\x1b[0m${screen.x ? "\r\n" : ""}[${text}]\r\n`);
   screen.cursorShown = false;
-  tell(error ? "closed" : text, "over");
+  showState(error ? "closed" : text, "over");
   draw();
 }
 
-function tell(text, kind) {
+function showState(text, kind) {
   state.textContent = text;
   state.className = kind;
 }
@@ -109,7 +109,7 @@ new ResizeObserver(() => {
   }, 80);
 }).observe(holder);
 
-// Drawing: only the rows that can be seen have nodes.
+// Drawing: only visible rows have DOM nodes.
 
 function draw() {
   if (drawing) return;
@@ -130,7 +130,7 @@ function draw() {
   });
 }
 
-/** Each row has a node of its own, which moves with it. */
+/** Each row keeps its own node when it moves. */
 function order(rows) {
   const under = screen.cursorShown ? screen.lines[screen.y] : null;
   for (const row of [under, lastUnder]) if (row) row.changed = true;
@@ -207,7 +207,7 @@ const TILDE = {
 const FUNCTION = { F1: "P", F2: "Q", F3: "R", F4: "S" };
 const SIMPLE = { Enter: "\r", Backspace: "\x7f", Tab: "\t", Escape: "\x1b" };
 
-/** What a key means to a program; undefined: it is for the browser, or comes as text. */
+/** The sequence that a key sends; undefined if the browser handles it or it arrives as text input. */
 function meaning(event) {
   const { key, ctrlKey, altKey, shiftKey, metaKey } = event;
   if (metaKey || (ctrlKey && shiftKey && "cCvV".includes(key))) return undefined;
@@ -237,7 +237,7 @@ keys.addEventListener("keydown", (event) => {
     event.preventDefault();
     return;
   }
-  // With text selected, Ctrl-C copies it, as people expect of a browser.
+  // With text selected, Ctrl-C copies it, as in any page.
   if (event.ctrlKey && event.key === "c" && String(getSelection())) return;
   const text = meaning(event);
   if (text === undefined) return;
@@ -257,7 +257,7 @@ keys.addEventListener("compositionend", () => {
 
 keys.addEventListener("paste", (event) => {
   event.preventDefault();
-  // What would end the paste early is not part of it.
+  // Remove the sequence that would end the bracketed paste.
   const text = event.clipboardData.getData("text").replaceAll("\x1b", "").replace(/\r?\n/g, "\r");
   typed(screen.bracketedPaste ? `\x1b[200~${text}\x1b[201~` : text);
 });

@@ -1,4 +1,4 @@
-"""The certificate that the service shows, and its key."""
+"""Reads the TLS certificate of the service and its key."""
 
 import ssl
 from pathlib import Path
@@ -7,16 +7,16 @@ from typing import NamedTuple, NoReturn
 from turnout.errors import Misconfigured
 
 
-class Pair(NamedTuple):
-    """As PEM."""
+class CertificatePair(NamedTuple):
+    """A certificate and its private key, both as PEM."""
 
     certificate: str
     key: str
 
 
-def read(cert: Path, key: Path) -> Pair:
-    """Raises Misconfigured unless the two are there and belong together."""
-    pair = Pair(_text(cert, "cert"), _text(key, "key"))
+def read(cert: Path, key: Path) -> CertificatePair:
+    """Raises Misconfigured if a file is missing or the two do not belong together."""
+    pair = CertificatePair(_text(cert, "cert"), _text(key, "key"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert, key, lambda: _no_password(key))
@@ -42,6 +42,6 @@ def _text(path: Path, setting: str) -> str:
 
 def _no_password(key: Path) -> NoReturn:
     raise Misconfigured(
-        f"[tls] key = {str(key)!r} is encrypted, and nobody is there to give the password: take it off "
+        f"[tls] key = {str(key)!r} is encrypted, and the service cannot ask for a password: remove it "
         f"with openssl pkey -in {key} -out plain.pem"
     )

@@ -1,4 +1,4 @@
-"""Huawei's own client, pointed at a service of ours."""
+"""Huawei's own client, connected to a service under test."""
 
 import time
 from collections.abc import Iterator

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from turnout import config
-from turnout.dialects.modelarts import answer, decode, translate
+from turnout.dialects.modelarts import decode, translate
+from turnout.dialects.modelarts.algorithms.document import stored_algorithm
+from turnout.dialects.modelarts.jobs import render
 from turnout.errors import Invalid
 from turnout.job import Asset, Job, NewJob, State
 
@@ -18,10 +20,10 @@ PYTORCH = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
 CPU = "modelarts.vm.cpu.8u"
 
 SETTINGS = config.Settings(
-    pools={POOL: config.Pool("ap-shanghai")},
+    pools={POOL: config.ResourcePool("ap-shanghai"), "cpu-pool": config.ResourcePool(flavor_type="CPU")},
     images={IMAGE: "fastseq"},
-    datasets={"set-1": config.Dataset("obs://data/all/", {"v1": "obs://data/one/"}, "digits")},
-    storage=config.Storage(host_paths=["/srv/logs:rw", "/srv/data"]),
+    datasets={"set-1": config.DatasetSettings("obs://data/all/", {"v1": "obs://data/one/"}, "digits")},
+    storage=config.StorageSettings(host_paths=["/srv/logs:rw", "/srv/data"]),
 )
 
 
@@ -251,7 +253,13 @@ TASKS: dict[str, Any] = {
                 "engine": {"image_url": IMAGE, "engine_name": "PyTorch"},
                 "job_config": {
                     "inputs": [
-                        _DATASET | {"local_dir": "/home/ma-user/digits-2"},
+                        {
+                            "name": "digits",
+                            "access_method": "env",
+                            "local_dir": "/home/ma-user/digits-2",
+                            "remote": {"obs": {"obs_url": "/data/one/"}},
+                            "remote_constraint": [{"data_type": "obs"}],
+                        },
                         {"name": "seeds", "remote": {"obs": {"obs_url": "/data/seeds/"}}},
                     ],
                     "outputs": [
@@ -303,9 +311,9 @@ BY_FILE: dict[str, Any] = WHOLE | {
 def algorithm(document: dict[str, Any] = ALGORITHM, id: str = ALGORITHM_ID) -> Asset:
     """As the store would have it."""
     decoded = decode.decode_algorithm(json.dumps(document).encode())
-    kept = translate.keep_algorithm(decoded, SETTINGS, "somebody")
+    stored = stored_algorithm(decoded, SETTINGS, "somebody")
     name = document["metadata"]["name"]
-    return Asset("p1", "algorithm", id, "0", name, 0, 0, json.dumps(kept).encode())
+    return Asset("p1", "algorithm", id, "0", name, 0, 0, json.dumps(stored).encode())
 
 
 def new_job(
@@ -314,7 +322,7 @@ def new_job(
     settings: config.Settings = SETTINGS,
     config: bytes | None = None,
 ) -> NewJob:
-    place = translate.Place("p1", settings, "somebody")
+    place = translate.Submission("p1", settings, "somebody")
     return translate.new_job(decode.decode_job(json.dumps(document).encode()), place, asset, config=config)
 
 
@@ -336,7 +344,7 @@ def row(new: NewJob, **fields: Any) -> Job:
 def shown(document: dict[str, Any], asset: Asset | None = None) -> dict[str, Any]:
     """What creating it answers."""
     new = new_job(document, asset)
-    return answer.created(row(new), new.document)
+    return render.created(row(new), new.document)
 
 
 def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from turnout.dialects.modelarts.history import History
+from turnout.dialects.modelarts.observe.history import History
 from turnout.job import Event, EventKind, Job, Past, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
 

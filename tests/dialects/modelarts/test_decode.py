@@ -1,4 +1,4 @@
-"""Bodies that are none, and documents that somebody has been at: never anything but a clean refusal."""
+"""Bodies that are not JSON, and mutated documents: always a clean error."""
 
 import contextlib
 import copy
@@ -23,7 +23,9 @@ from tests.dialects.modelarts.examples import (
     new_job,
     row,
 )
-from turnout.dialects.modelarts import answer, decode, translate
+from turnout.dialects.modelarts import decode, translate
+from turnout.dialects.modelarts.algorithms.document import stored_algorithm
+from turnout.dialects.modelarts.jobs import render
 from turnout.errors import Invalid, TurnoutError
 from turnout.service import JobView
 
@@ -72,14 +74,14 @@ def test_what_is_nested_too_deeply():
 
 
 def test_what_is_too_large():
-    with pytest.raises(Invalid, match="it may have 1048576") as caught:
+    with pytest.raises(Invalid, match="the limit is 1048576") as caught:
         decode.decode_job(json.dumps(WHOLE | {"ftjob_config": {"a": "x" * (1 << 20)}}).encode())
     assert caught.value.code == "ModelArts.2788"
 
 
 def test_numbers_of_any_size_are_kept():
     new = new_job(WHOLE | {"ftjob_config": {"many": 10**40, "negative": -(2**64), "small": 1e-300}})
-    assert answer.created(row(new), new.document)["ftjob_config"]["small"] == 1e-300
+    assert render.created(row(new), new.document)["ftjob_config"]["small"] == 1e-300
 
 
 def paths(document: Any, above: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -130,14 +132,14 @@ def mutated(draw: st.DrawFn, documents: tuple[dict[str, Any], ...]) -> dict[str,
 def test_a_mutated_job_is_a_job_or_a_clean_refusal(document: dict[str, Any]):
     body = json.dumps(document).encode()
     with contextlib.suppress(TurnoutError):
-        new = translate.new_job(decode.decode_job(body), translate.Place("p1", SETTINGS), ASSET)
-        said = answer.job(JobView(row(new), (), new.document), [], 10**18)
-        assert answer.created(row(new), new.document)["status"]["tasks"] == said["status"]["tasks"]
+        new = translate.new_job(decode.decode_job(body), translate.Submission("p1", SETTINGS), ASSET)
+        said = render.job(JobView(row(new), (), new.document), [], 10**18)
+        assert render.created(row(new), new.document)["status"]["tasks"] == said["status"]["tasks"]
 
 
 @settings(max_examples=150, deadline=None)
 @given(mutated((ALGORITHM | {"advanced_config": {"auto_search": SEARCH}},)))
 def test_a_mutated_algorithm_is_one_or_a_clean_refusal(document: dict[str, Any]):
     with contextlib.suppress(TurnoutError):
-        kept = translate.keep_algorithm(decode.decode_algorithm(json.dumps(document).encode()), SETTINGS)
-        decode.decode_algorithm(json.dumps(kept).encode())
+        stored = stored_algorithm(decode.decode_algorithm(json.dumps(document).encode()), SETTINGS)
+        decode.decode_algorithm(json.dumps(stored).encode())

@@ -1,4 +1,4 @@
-"""Each thing that can be wrong with a job or an algorithm, and the code for it, through Huawei's own client."""
+"""Each error in a job or an algorithm and its code, through Huawei's own client."""
 
 import json
 from collections.abc import Iterator
@@ -14,6 +14,10 @@ from tests.running import Service, free_port, running
 LIMITS = """
 [datasets.versions-only.versions]
 v1 = "obs://data/one/"
+
+[datasets.with-default]
+url = "obs://data/all/"
+versions = {{ v1 = "obs://data/one/" }}
 
 [limits]
 code_files = 3
@@ -47,6 +51,8 @@ ROWS: list[tuple[str, str, Any]] = [
     ("2780", "algorithm.engine", {"engine_id": "none"}),
     ("2781", FLAVOR, "none"),
     ("2782", "algorithm.inputs.1.remote.dataset", {"id": "versions-only", "version_id": "none"}),
+    ("2782", "algorithm.inputs.1.remote.dataset", {"id": "with-default", "version_id": "none"}),
+    ("2782", "algorithm.inputs.1.remote.dataset", {"id": "versions-only", "service_type": "V3"}),
     ("2783", "algorithm.inputs.1.remote.dataset.id", "none"),
     ("2788", "kind", "visualization_job"),
     ("2788", "metadata.name", "a b"),
@@ -59,6 +65,9 @@ ROWS: list[tuple[str, str, Any]] = [
     ("2825", f"{PARAMETER}.value", "x"),
     ("2824", "algorithm.policies.auto_search", SEARCH | {"reward_attrs": SEARCH["reward_attrs"] * 2}),
     ("2826", "algorithm.policies.auto_search", SEARCH | {"search_params": []}),
+    ("2824", "algorithm.policies.auto_search", {"skip_search_params": "epochs"}),
+    ("2826", "algorithm.policies.auto_search", SEARCH | {"skip_search_params": "epochs"}),
+    ("2826", "algorithm.policies.auto_search", SEARCH | {"skip_search_params": "none"}),
     ("2830", "algorithm.engine", {"engine_name": "PyTorch"}),
     ("2834", f"{INPUT}.remote_constraint.0.data_type", "csv"),
     ("2854", f"{INPUT}.remote", {}),
@@ -69,6 +78,7 @@ ROWS: list[tuple[str, str, Any]] = [
     ("0102", "metadata.workspace_id", "none"),
 ]
 IN_ALGORITHMS: list[tuple[str, str, Any]] = [
+    ("2753", "job_config", ALGORITHM["job_config"] | {"inputs": [{"name": "a"}], "outputs": [{"name": "a"}]}),
     ("2768", "job_config.parameters.2.value", "x"),
     ("2769", "job_config.parameters.2", {"constraint": {"type": "Integer", "valid_type": "Range"}}),
     ("2780", "job_config.engine", {"engine_id": "none"}),
@@ -87,6 +97,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def cloud(service: Service) -> Cloud:
     put(service, "obs://code/train/demo-code/boot.py", "")
     put(service, "obs://xxxxxx-rse/test/moxingtest-code/test_obs_gpu.py", "")
+    put(service, "obs://data/mnist/x", "")
+    put(service, "obs://data/one/x", "")
     for number in range(4):
         put(service, f"obs://matrix/many/{number}.py", "")
     put(service, "obs://matrix/deep/1.py", "")
@@ -102,6 +114,11 @@ def test_a_job(cloud: Cloud, code: str, path: str, value: Any):
         body["algorithm"]["engine"] = JOB["algorithm"]["engine"]
     with refused(f"ModelArts.{code}"):
         cloud("create_training_job", body=body)
+
+
+def test_too_few_gpus_are_reported_in_the_words_of_modelarts(cloud: Cloud):
+    with refused("ModelArts.2815", match="The job needs 16 GPUs, and the public pool has 1."):
+        cloud("create_training_job", body=changed(JOB, FLAVOR, "modelarts.bm.gpu.8v100"))
 
 
 @pytest.mark.parametrize(("code", "path", "value"), IN_ALGORITHMS, ids=lambda one: str(one)[:40])
@@ -153,12 +170,17 @@ def test_an_engine_and_a_flavor_that_do_not_go_together(cloud: Cloud):
         cloud("create_training_job", body=changed(body, FLAVOR, "modelarts.p3.large.public"))
 
 
-@pytest.mark.slow
 def test_a_store_that_cannot_be_reached(cloud: Cloud):
-    """After it was tried for a while."""
-    body = changed(JOB, "algorithm.code_dir", "/unreachable/x/")
-    with refused("ModelArts.2773"):
-        cloud("create_training_job", body=changed(body, "algorithm.boot_file", "/unreachable/x/1.py"))
+    """A job looks again before it starts; an algorithm cannot say so later."""
+    body = changed(changed(JOB, "algorithm.code_dir", "/unreachable/x/"), "metadata.name", "unreachable")
+    body = changed(body, "algorithm.boot_file", "/unreachable/x/1.py")
+    made = cloud("create_training_job", body=body).metadata.id
+    note = "'/unreachable/x/' could not be checked: the store did not answer within 2 s"
+    assert any(note in event for event in cloud.events(made))
+    cloud("delete_training_job", training_job_id=made)
+    whole = changed(ALGORITHM, "job_config.code_dir", "/unreachable/x/")
+    with refused("ModelArts.2773", match="did not answer within 2 s"):
+        cloud("create_algorithm", body=changed(whole, "job_config.boot_file", "/unreachable/x/1.py"))
 
 
 def test_every_refusal_says_what_to_do(service: Service, cloud: Cloud):

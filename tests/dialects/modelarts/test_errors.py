@@ -14,6 +14,7 @@ from turnout.dialects.modelarts import errors
         (ours.Invalid("x"), 400, "ModelArts.2788"),
         (ours.Invalid("x", code="ModelArts.2765"), 400, "ModelArts.2765"),
         (ours.TooLarge("x"), 413, "APIGW.0201"),
+        (ours.Busy("x"), 429, "APIGW.0308"),
         (ours.Unauthenticated("x"), 401, "APIGW.0301"),
         (ours.Denied("x"), 403, "ModelArts.0108"),
         (ours.NotFound("x"), 400, "ModelArts.2775"),
@@ -23,11 +24,12 @@ from turnout.dialects.modelarts import errors
         (ours.Unavailable("x"), 400, "ModelArts.2815"),
         (ours.Unsupported("x"), 400, "ModelArts.2858"),
         (ours.TimedOut("x"), 500, "ModelArts.2952"),
+        (ours.NotStored("x"), 500, "ModelArts.2952"),
         (ours.Misconfigured("x"), 500, "ModelArts.2950"),
     ],
 )
 def test_what_an_error_becomes(error: ours.TurnoutError, status: int, code: str):
-    answer = errors.answer(error)
+    answer = errors.response(error)
     body = json.loads(bytes(answer.body))
     assert (answer.status_code, body["error_code"], body["error_msg"]) == (status, code, "x")
     assert body["error_solution"]

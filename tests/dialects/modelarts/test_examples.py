@@ -1,4 +1,4 @@
-"""The two examples of the documentation, as they stand, through Huawei's own client."""
+"""The two examples of the documentation, unchanged, through Huawei's own client."""
 
 import asyncio
 import json
@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.dialects.modelarts.conftest import CONFIG
-from tests.dialects.modelarts.driving import Cloud, get, put, refused
+from tests.dialects.modelarts.driving import Cloud, get, put, refused, send
 from tests.dialects.modelarts.examples import ALGORITHM, ALGORITHM_ID, ONE, TWO
 from tests.running import Service, reachable_directory, running
 from turnout import config
-from turnout.dialects.modelarts import decode, translate
+from turnout.dialects.modelarts import decode
+from turnout.dialects.modelarts.algorithms.document import stored_algorithm
 from turnout.job import Asset
 from turnout.paths import Paths
 from turnout.store import Store
@@ -40,7 +41,7 @@ def service() -> Iterator[Service]:
         runtime = f'[runtimes.fastseq]\nmounts = {{ "/home/ma-user/ddp_demo" = "{place}/image" }}\n'
         with running(CONFIG + runtime, {"PATH": f"{place}/bin:{os.environ['PATH']}"}) as one:
             one.data.mkdir()
-            asyncio.run(keep_algorithm(one))
+            asyncio.run(store_algorithm(one))
             one.mounts = place / "mounted"  # type: ignore[attr-defined]
             yield one.start()
 
@@ -54,12 +55,12 @@ def cloud(service: Service) -> Cloud:
 SHOW = "import os, sys; print(sys.argv, os.environ['MA_NUM_GPUS'])"
 
 
-async def keep_algorithm(service: Service) -> None:
+async def store_algorithm(service: Service) -> None:
     document = decode.decode_algorithm(json.dumps(ALGORITHM).encode())
-    kept = translate.keep_algorithm(document, config.Settings())
+    stored = stored_algorithm(document, config.Settings())
     store = Store.open("", Paths(service.data).database)
     await store.assets.create(
-        Asset("default", "algorithm", ALGORITHM_ID, "0", "ttt-obs-gpu", 1, 1, json.dumps(kept).encode())
+        Asset("default", "algorithm", ALGORITHM_ID, "0", "ttt-obs-gpu", 1, 1, json.dumps(stored).encode())
     )
     await store.close()
 
@@ -95,12 +96,17 @@ def test_the_second_runs_with_what_the_server_exports(service: Service, cloud: C
     assert "it runs" in get(service, f"obs://xxxxxx-training-test/limou/ddp-demo-log/{log}")
 
 
-def test_a_wrong_algorithm(cloud: Cloud):
+def test_a_wrong_algorithm(service: Service, cloud: Cloud):
     other = json.loads(json.dumps(ONE))
     other["metadata"]["name"] = "wrong"
     other["algorithm"]["id"] = "3f5d6706-7b67-408d-8ba0-ec08048c45ee"
     with refused("ModelArts.2755", match="algorithm not found."):
         cloud("create_training_job", body=other)
+    assert send(service, "POST", "/v2/default/training-jobs", json.dumps(other)).json() == {
+        "error_msg": "algorithm not found.",
+        "error_code": "ModelArts.2755",
+        "error_solution": "Check whether the training project information in the request is valid.",
+    }
 
 
 def test_an_answer_posted_back_is_an_equal_job(cloud: Cloud):

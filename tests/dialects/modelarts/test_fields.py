@@ -1,4 +1,4 @@
-"""Every field of every table of the page: taken, kept, and in the answer where the answer's tables have it."""
+"""Every field of the reference's tables: accepted, stored, and in the answer if its tables have it."""
 
 import json
 import re
@@ -27,7 +27,10 @@ from tests.dialects.modelarts.examples import (
     shown,
 )
 from turnout import config
-from turnout.dialects.modelarts import answer, catalogue, decode, translate
+from turnout.dialects.modelarts import decode
+from turnout.dialects.modelarts.algorithms.document import stored_algorithm
+from turnout.dialects.modelarts.catalogue import tables
+from turnout.dialects.modelarts.jobs import render
 from turnout.job import Past, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
 
@@ -80,16 +83,16 @@ def test_a_field_of_a_request_is_taken_and_kept(path: str, subscribed: dict[str,
     assert sent, f"no example has {path}"
     for document in sent:
         said = shown(document, algorithm() if document is ONE else None)
-        kept = list(values(said, _as_answered(path)))
-        assert kept or _is_empty(values(document, path)), f"{path} is lost"
+        stored = list(values(said, _as_answered(path)))
+        assert stored or _is_empty(values(document, path)), f"{path} is lost"
         if path not in SERVERS_OWN:
-            _check_same(list(values(document, path)), kept, path)
+            _check_same(list(values(document, path)), stored, path)
 
 
 @pytest.mark.parametrize("path", places(TABLES["response"]))
 def test_a_field_of_the_answer_is_there(path: str, subscribed: dict[str, Any]):
     searching = shown(changed(WHOLE, SEARCHING, SEARCH))
-    ascend = catalogue.flavors()["modelarts.kat1.xlarge"].listed()
+    ascend = tables.flavors()["modelarts.kat1.xlarge"].listed()
     npu = {"tasks": [{"task_resource": ascend}], "spec": {"resource": {"flavor_detail": ascend}}}
     answers = [shown(document, algorithm() if document is ONE else None) for document in DOCUMENTS]
     answers += [ended(), searching, npu, subscribed]
@@ -101,14 +104,14 @@ def test_what_an_algorithm_can_search_is_kept():
     document = changed(ALGORITHM, "job_config.parameters", declared)
     document["advanced_config"] = {"auto_search": SEARCH}
     decoded = decode.decode_algorithm(json.dumps(document).encode())
-    assert translate.keep_algorithm(decoded, SETTINGS)["advanced_config"]["auto_search"] == SEARCH
+    assert stored_algorithm(decoded, SETTINGS)["advanced_config"]["auto_search"] == SEARCH
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document["metadata"]["name"])
 def test_an_answer_posted_back_makes_an_equal_job(document: dict[str, Any]):
     asset = algorithm() if document is ONE else None
     new = new_job(document, asset)
-    details = answer.job(JobView(row(new), (), new.document), [], 10**18)
+    details = render.job(JobView(row(new), (), new.document), [], 10**18)
     again = new_job(details, asset)
     assert json.loads(again.document) == json.loads(new.document)
     assert msgspec.structs.replace(again, document=new.document) == new
@@ -141,7 +144,7 @@ def subscribed(tmp_path: Path) -> dict[str, Any]:
     document = changed(ONE, "algorithm.id", None)
     document["algorithm"] |= {"subscription_id": "sub", "item_version_id": "1.0"}
     new = new_job(document, None, settings)
-    return answer.created(row(new), new.document)
+    return render.created(row(new), new.document)
 
 
 def ended() -> dict[str, Any]:
@@ -152,7 +155,7 @@ def ended() -> dict[str, Any]:
         job.id, 2, "worker", 0, ReplicaState.FAILED, started=10**18, ended=10**18 + 9, exit_code=3
     )
     past = Past(job.id, 1, 10**18, 10**18 + 1, Reason.NODE_LOST, "worker-1 was lost", "worker-1")
-    return answer.job(JobView(job, (replica,), new.document), [past], 10**18 + 20)
+    return render.job(JobView(job, (replica,), new.document), [past], 10**18 + 20)
 
 
 def _as_answered(path: str) -> str:
@@ -165,11 +168,11 @@ def _is_empty(found: Iterator[Any]) -> bool:
     return all(value in (None, "", [], {}) for value in found)
 
 
-def _check_same(sent: list[Any], kept: list[Any], path: str) -> None:
+def _check_same(sent: list[Any], stored: list[Any], path: str) -> None:
     """Plain values come back as they were sent; objects are walked field by field."""
     for value in sent:
         if value not in (None, "", [], {}) and not isinstance(value, dict | list) and "dataset" not in path:
-            assert value in kept, f"{path}: {value!r} became {kept!r}"
+            assert value in stored, f"{path}: {value!r} became {stored!r}"
 
 
 def test_the_settings_of_the_documentation_can_be_pasted(tmp_path: Path):

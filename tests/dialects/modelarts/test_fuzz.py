@@ -1,4 +1,4 @@
-"""Whatever is sent to whatever address: a clean answer, and nothing of it is left."""
+"""Random requests to every address: always a clean answer, and no leftovers."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.dialects.modelarts import examples
 from tests.dialects.modelarts.driving import job, put
 from tests.running import Service, running
-from turnout.dialects.modelarts.calls import ROUTES
+from turnout.dialects.modelarts.routes import ROUTES
 
 ADDRESSES = sorted(
     {(method, path) for method, path, _ in ROUTES if not path.startswith("/v3")}, key=lambda one: one[1]
@@ -89,7 +89,7 @@ def client(open_service: Service) -> Iterator[httpx.Client]:
         yield one
 
 
-def spelt(text: str) -> str:
+def percent_encoded(text: str) -> str:
     return quote(text.encode("utf-8", "surrogatepass"), safe="") or "-"
 
 
@@ -111,10 +111,10 @@ def test_any_document_to_any_address(
     method, path = address
     path = path if path.startswith("/v1") else "/v2/{project_id}" + path
     whole = "/".join(
-        "hostile" if part == "{project_id}" else spelt(word) if part.startswith("{") else part
+        "hostile" if part == "{project_id}" else percent_encoded(word) if part.startswith("{") else part
         for part in path.split("/")
     )
-    asked = "&".join(f"{name}={spelt(value)}" for name, value in query.items())
+    asked = "&".join(f"{name}={percent_encoded(value)}" for name, value in query.items())
     body = json.dumps(document).encode()
     assert is_clean(client.request(method, f"{whole}?{asked}", content=body))
 

@@ -1,4 +1,4 @@
-"""What one project has, another neither sees nor changes, by whatever id and in whatever call."""
+"""A project cannot see or change another project's resources, by any id in any call."""
 
 import time
 from collections.abc import Iterator

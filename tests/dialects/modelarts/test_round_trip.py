@@ -1,4 +1,4 @@
-"""Documents that together have every field, through Huawei's own client: sent as its classes, answered, sent back."""
+"""Documents that together have every field, through Huawei's own client: sent, answered, sent back."""
 
 import json
 import re
@@ -51,6 +51,8 @@ def service() -> Iterator[Service]:
 def cloud(service: Service) -> Cloud:
     for path in CODE:
         put(service, f"obs://code/{path}", "")
+    for path in ("mnist", "one", "seeds", "experience"):
+        put(service, f"obs://data/{path}/x", "")
     put(service, "obs://xxxxxx-rse/test/moxingtest-code/test_obs_gpu.py", "")
     return Cloud(service)
 
@@ -108,8 +110,8 @@ def test_the_sdk_s_classes_say_the_same(name: str, service: Service, cloud: Clou
     body["metadata"]["name"] = f"{name}-typed"
     made = json.loads(cloud("create_training_job", body=as_model(body, "Job")).raw_content)
     said = json.loads(cloud("create_training_job", body=renamed(body, f"{name}-plain")).raw_content)
-    left_out = {"runtime_type"}
-    said["spec"] = {key: value for key, value in said["spec"].items() if key not in left_out}
+    for answer in (made, said):
+        del answer["spec"]["runtime_type"]  # which the SDK's class does not have
     assert without_own(made) == without_own(said)
 
 

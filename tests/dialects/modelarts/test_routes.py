@@ -1,4 +1,4 @@
-"""The edge: who is let in, which address leads where, and what is said to what leads nowhere."""
+"""Routes: authentication, addresses, and the errors for unknown ones."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Documents as jobs: the page's two examples, what each part becomes, and what cannot be."""
+"""Documents as jobs: the documentation's two examples, each part of a job, and invalid documents."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from tests.dialects.modelarts.examples import (
     ALGORITHM_ID,
     BY_FILE,
     CPU,
+    IMAGE,
     ONE,
     POOL,
     POOLED,
@@ -25,7 +26,8 @@ from tests.dialects.modelarts.examples import (
     shown,
 )
 from turnout import config
-from turnout.dialects.modelarts.script import Family
+from turnout.dialects.modelarts.catalogue import tables
+from turnout.dialects.modelarts.program.script import EngineFamily
 from turnout.job import LogExport, Mount, Reason, Resources, Retry
 from turnout.job.resources import GIB
 
@@ -37,13 +39,14 @@ def test_example_one():
     new = new_job(ONE, algorithm())
     (role,) = new.spec.roles
     assert (role.name, role.replicas, role.leads) == ("worker", 1, True)
-    assert role.resources == Resources(cpu=8, memory=64 * GIB, gpus=1)
+    assert role.resources == Resources.of(cores=8, memory=64 * GIB, gpus=1, disk=50 * GIB)
     assert role.program.runtime == "horovod-cp36-tf-1.16.2"
     assert role.program.wants == "Horovod 0.16.2 with TensorFlow 1.13.1 on Python 3.6"
-    assert new.spec.mounts == (Mount("obs://xxxxxx-rse/test/moxingtest-code", CODE, read_only=True),)
+    code = Mount("obs://xxxxxx-rse/test/moxingtest-code", CODE, read_only=True, files=("test_obs_gpu.py",))
+    assert new.spec.mounts == (code,)
     folder = f"{JOB_DIR}/moxingtest-code"
     assert arguments(new)[:3] == (CODE, folder, f"{folder}/test_obs_gpu.py")
-    assert Family.MPI in arguments(new)
+    assert EngineFamily.MPI in arguments(new)
     assert options(new) == [
         "--input_dir=obs://xxxxxx-rse/test/moxingtest-dir/",
         "--input_file=obs://xxxxxx-rse/test/moxingtest/",
@@ -54,6 +57,7 @@ def test_example_one():
     assert new.spec.logs is None
     assert new.spec.scratch == ("/home/ma-user", "/cache")
     assert new.labels == {
+        "runtime_type": "production",
         "kind": "job",
         "algorithm_id": ALGORITHM_ID,
         "algorithm_name": "ttt-obs-gpu",
@@ -117,21 +121,22 @@ def test_example_two():
     assert new.spec.logs == LogExport(log, "modelarts-job-{id}-{replica}.log")
     assert new.cluster == "ap-shanghai"
     assert new.labels["pool_id"] == POOL
-    assert "flavor_detail" not in shown(TWO)["spec"]["resource"]
+    detail = shown(TWO)["spec"]["resource"]["flavor_detail"]
+    assert (detail["flavor_type"], detail["flavor_info"]["gpu"]["unit_num"]) == ("GPU", 1)
 
 
 def test_everything_at_once():
     new = new_job(WHOLE)
     (role,) = new.spec.roles
-    assert (role.replicas, role.resources) == (2, Resources(cpu=8, memory=32 * GIB))
+    assert (role.replicas, role.resources) == (2, Resources.of(cores=8, memory=32 * GIB, disk=50 * GIB))
     assert role.program.user == 1102
     assert role.env == {"LEVEL": "7", "digits": "/home/ma-user/digits"}
     assert options(new) == ["--data_url=/home/ma-user/data", "--train_url=/home/ma-user/out", "--epochs=3"]
     assert new.spec.mounts == (
-        Mount("obs://code/train/demo-code", CODE, read_only=True),
+        Mount("obs://code/train/demo-code", CODE, read_only=True, files=("boot.py",)),
         Mount("obs://data/mnist", "/home/ma-user/data", read_only=True),
         Mount("obs://data/one", "/home/ma-user/digits", read_only=True),
-        Mount("obs://models/mnist", "/home/ma-user/out", fetch=False, period=30),
+        Mount("obs://models/mnist", "/home/ma-user/out", fetch=False, period=30, output=True),
     )
     assert new.spec.scratch == ("/home/ma-user", "/cache", "/home/code")
     assert arguments(new)[1] == "/home/code/demo-code"
@@ -141,7 +146,7 @@ def test_everything_at_once():
     assert policy.hang_seconds == config.Limits().hang_seconds
     assert policy.retries == (
         Retry((Reason.NODE_LOST, Reason.KILLED, Reason.STAGING_FAILED), 3),
-        Retry((Reason.PROGRAM_FAILED, Reason.PROGRAM_NOT_FOUND, Reason.OUT_OF_MEMORY), 3),
+        Retry((Reason.PROGRAM_FAILED, Reason.PROGRAM_NOT_FOUND, Reason.OUT_OF_MEMORY, Reason.DISK_LIMIT), 3),
         Retry((Reason.HUNG,), 3),
     )
     assert new.spec.debug
@@ -152,7 +157,7 @@ def test_everything_at_once():
 
 def test_a_dedicated_pool():
     new = new_job(POOLED)
-    assert new.spec.roles[0].resources == Resources(cpu=2, memory=4 * GIB, gpus=1)
+    assert new.spec.roles[0].resources == Resources.of(cores=2, memory=4 * GIB, gpus=1)
     assert new.spec.logs is not None
     assert new.spec.logs.to == "file:///srv/logs/jobs"
     assert new.spec.mounts[1:] == (
@@ -172,7 +177,7 @@ def test_tasks_are_roles_and_the_first_leads():
     assert (learner.name, learner.replicas, learner.leads) == ("learner", 1, True)
     assert (worker.name, worker.replicas, worker.leads) == ("worker", 3, False)
     assert learner.resources.gpus == 1
-    assert worker.resources == Resources(cpu=8, memory=32 * GIB)
+    assert worker.resources == Resources.of(cores=8, memory=32 * GIB, disk=50 * GIB)
     assert learner.env == {"ROLE": "learner"}
     sources = {mount.target: mount.source for mount in new.spec.mounts}
     assert sources[CODE] == "obs://code/learner"
@@ -197,7 +202,7 @@ def test_default_directories_of_channels():
         f"--train_url={root}/outputs/train_url_0",
     ]
     assert shown(document)["algorithm"]["outputs"][0]["local_dir"] == f"{root}/outputs/train_url_0"
-    assert shown(document)["algorithm"]["outputs"][0]["period"] == 30
+    assert shown(document)["algorithm"]["outputs"][0]["period"] == "30s"
 
 
 def test_a_command_gets_everything_as_variables():
@@ -219,7 +224,7 @@ def test_an_engine_by_name_and_with_an_image_of_its_own():
     by_name = {"engine_name": "PyTorch", "engine_version": PYTORCH}
     assert new_job(changed(WHOLE, "algorithm.engine", by_name)).spec == new_job(WHOLE).spec
     own = new_job(changed(WHOLE, "algorithm.engine", {"engine_name": "PyTorch", "image_url": "my/torch:2"}))
-    assert Family.PYTORCH in arguments(own)
+    assert EngineFamily.PYTORCH in arguments(own)
     assert own.spec.roles[0].program.user == 1000
 
 
@@ -227,7 +232,8 @@ def test_code_that_is_on_the_machine_already():
     document = changed(WHOLE, "algorithm.code_dir", "file:///srv/data/code")
     document["algorithm"]["boot_file"] = "file:///srv/data/code/boot.py"
     new = new_job(document)
-    assert new.spec.mounts[0] == Mount("file:///srv/data/code", "/srv/data/code", read_only=True)
+    code = Mount("file:///srv/data/code", "/srv/data/code", read_only=True, files=("boot.py",))
+    assert new.spec.mounts[0] == code
     assert arguments(new)[:3] == ("", "/srv/data/code", "/srv/data/code/boot.py")
 
 
@@ -243,7 +249,24 @@ def test_v1_engines_know_no_directories_of_their_own():
 def test_environments_in_all_the_shapes_they_have(sent: Any):
     document = changed(WHOLE, "algorithm.environments", "")
     document["algorithm"]["environments"] = sent
-    assert shown(document)["algorithm"].get("environments") == ({"A": "1"} if sent else None)
+    assert shown(document)["algorithm"].get("environments") == (sent or None), "in the form of the request"
+
+
+def test_a_job_without_a_description_has_null():
+    assert shown(changed(WHOLE, "metadata.description", None))["metadata"]["description"] is None
+
+
+def test_the_size_of_a_disk_is_text_in_a_job_and_a_number_in_a_task():
+    job = shown(WHOLE)["spec"]["resource"]["flavor_detail"]["flavor_info"]
+    task = shown(TASKS)["tasks"][1]["task_resource"]["flavor_info"]
+    assert (job["disk"], task["disk"]) == ({"size": "50", "unit": "GB"}, {"size": 50, "unit": "GB"})
+
+
+def test_a_version_of_an_engine_may_be_its_id_and_is_answered_as_it_was_sent():
+    for engine_id in ("horovod-cp36-tf-1.16.2", PYTORCH):
+        name = tables.engines()[engine_id].name
+        sent = {"engine_id": engine_id, "engine_version": engine_id, "engine_name": name}
+        assert shown(changed(WHOLE, "algorithm.engine", sent))["algorithm"]["engine"] == sent
 
 
 # The matrix: which code for what. Each row is a document that works but for one thing.
@@ -257,6 +280,14 @@ MATRIX = [
     (WHOLE, "algorithm.engine.engine_name", "Caffe", "2780", "algorithm.engine.engine_name"),
     (WHOLE, "algorithm.engine", {"engine_name": "PyTorch"}, "2830", "algorithm.engine.engine_id"),
     (WHOLE, "algorithm.engine", {"image_url": "a:1"}, "2806", "algorithm.command"),
+    (
+        TWO,
+        "algorithm.engine",
+        {"image_url": IMAGE, "engine_id": "none"},
+        "2780",
+        "algorithm.engine.engine_id",
+    ),
+    (TWO, "spec.resource.pool_id", "cpu-pool", "2781", "spec.resource.flavor_id"),
     (TWO, "algorithm.engine", {}, "2806", "algorithm.engine.image_url"),
     (TWO, "algorithm.command", "", "2806", "algorithm.command"),
     (WHOLE, "algorithm.command", "true", "2788", "algorithm.command"),
@@ -312,6 +343,13 @@ MATRIX = [
         "2834",
         "algorithm.inputs[0].remote_constraint[0].data_type",
     ),
+    (
+        WHOLE,
+        "algorithm.inputs.0.remote_constraint.0.data_type",
+        "modelarts_dataset",
+        "2834",
+        "algorithm.inputs[0].remote",
+    ),
     (WHOLE, "algorithm.inputs.1.remote.dataset.id", "x", "2783", "algorithm.inputs[1].remote.dataset.id"),
     (WHOLE, "algorithm.outputs.0.remote", None, "2753", "algorithm.outputs[0].remote.obs.obs_url"),
     (WHOLE, "algorithm.parameters.0.value", "x", "2825", "algorithm.parameters[0].value"),
@@ -350,15 +388,25 @@ MATRIX = [
     (WHOLE, "spec.auto_stop.duration", 0, "2788", "spec.auto_stop.duration"),
     (WHOLE, "spec.schedule_policy.priority", 4, "2788", "spec.schedule_policy.priority"),
     (WHOLE, "spec.notification.events.0", "JobDone", "2788", "spec.notification.events[0]"),
-    (
-        WHOLE,
-        "metadata.annotations",
-        {"fault-tolerance/job-retry-num": "129"},
-        "2788",
-        "metadata.annotations.fault-tolerance/job-retry-num",
+    *(
+        (
+            WHOLE,
+            "metadata.annotations",
+            {"fault-tolerance/job-retry-num": number},
+            "2788",
+            "metadata.annotations.fault-tolerance/job-retry-num",
+        )
+        for number in ("0", "129", "", "+1", "x")
     ),
     (BY_FILE, "algorithm.policies.auto_search", SEARCH, "2826", "algorithm.policies.auto_search"),
     (TASKS, "tasks.0.task_resource.node_count", None, "2788", "tasks[0].task_resource.node_count"),
+    (
+        TASKS,
+        "tasks.0.algorithm.inputs.0.remote",
+        {"dataset": {"id": "set-1", "version_id": "v1"}},
+        "2854",
+        "tasks[0].algorithm.inputs[0].remote.dataset",
+    ),
     (TASKS, "tasks.1.role", "learner", "2788", "tasks[1].role"),
     (TASKS, "tasks", [], "2788", "tasks"),
     (TASKS, "spec", {"resource": {"flavor_id": CPU}}, "2788", "spec.resource"),
@@ -388,6 +436,8 @@ def test_what_is_wrong_has_its_own_code(
         ("algo_configs.0.name", "luck", "2826"),
         ("algo_configs.0.params.0.value", "many", "2826"),
         ("algo_configs.0.params.0.key", "luck", "2826"),
+        ("algo_configs.0.params.0.type", "Float", "2826"),
+        ("algo_configs.0.params.0.type", "Number", "2826"),
     ],
 )
 def test_a_search_that_cannot_be_done(path: str, value: Any, code: str):

@@ -18,4 +18,6 @@ engine = "local"
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     with running(CONFIG) as one:
-        yield one.start()
+        one.start()
+        one.put("cos://mybucket-1256385809/mnist/mnist_saved_model.py")
+        yield one

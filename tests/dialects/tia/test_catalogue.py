@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnout.dialects.tia import catalogue, machine
+from turnout.dialects.tia import catalogue, machine_type
 from turnout.job import Resources
 from turnout.job.resources import GIB
 
@@ -38,7 +38,7 @@ def test_the_other_runtimes_and_their_rules():
 )
 def test_the_sixteen_presets(size: str, workers: int, ps: int, kind: str):
     tier = catalogue.tiers()[size + kind]
-    master = machine.parse(tier.master, "master")
+    master = machine_type.parse(tier.master, "master")
     assert (master.gpus > 0) == ("GPU" in kind)
     if "DIST" not in kind:
         assert (tier.workers, tier.ps_count, tier.worker, tier.ps) == (0, 0, "", "")
@@ -46,8 +46,10 @@ def test_the_sixteen_presets(size: str, workers: int, ps: int, kind: str):
     single = catalogue.tiers()[size + kind.removesuffix("_DIST")]
     assert tier.master == tier.worker == single.master
     assert (tier.workers, tier.ps_count) == (workers, ps)
-    half = Resources(cpu=(int(master.cpu) + 1) // 2, memory=(master.memory // GIB + 1) // 2 * GIB)
-    assert machine.parse(tier.ps, "ps") == half
+    half = Resources.of(
+        cores=(master.millicores // 1000 + 1) // 2, memory=(master.memory // GIB + 1) // 2 * GIB
+    )
+    assert machine_type.parse(tier.ps, "ps") == half
 
 
 def test_there_is_no_other_preset():

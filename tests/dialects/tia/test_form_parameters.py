@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.dialects.tia import flat, wire
+from turnout.dialects.tia import form_parameters, wire
 from turnout.dialects.tia.decode import from_pairs
 from turnout.errors import Invalid
 
@@ -15,7 +15,9 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def read(query: str | bytes) -> dict[str, object]:
-    return flat.document(flat.pairs(query.encode() if isinstance(query, str) else query))
+    return form_parameters.document(
+        form_parameters.pairs(query.encode() if isinstance(query, str) else query)
+    )
 
 
 @given(st.lists(text, min_size=1, max_size=30), st.randoms())
@@ -60,14 +62,14 @@ def test_what_is_refused(query: str, field: str):
 
 def test_too_many_parameters():
     with pytest.raises(Invalid, match="20000"):
-        flat.pairs(b"a&" * 20_001)
+        form_parameters.pairs(b"a&" * 20_001)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_are_too_strange(query: bytes):
     """They are read or refused, never an accident."""
     with contextlib.suppress(Invalid):
-        from_pairs(flat.pairs(query), wire.CreateJob)
+        from_pairs(form_parameters.pairs(query), wire.CreateJob)
 
 
 SAMPLE = [("Name", "n"), ("Cluster", "c"), ("RuntimeVersion", "r")]

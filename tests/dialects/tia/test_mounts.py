@@ -19,10 +19,10 @@ COS = "cos://mybucket-1256385809.cos.ap-shanghai.myqcloud.com"
     [
         (
             f"{COS}/mnist_example:/data/mnist_example",
-            Mount("cos://mybucket/mnist_example", "/data/mnist_example"),
+            Mount("cos://mybucket-1256385809/mnist_example", "/data/mnist_example"),
         ),
-        (f"{COS}/:/data/", Mount("cos://mybucket/", "/data")),
-        (f"{COS}/a/b/:/data", Mount("cos://mybucket/a/b", "/data")),
+        (f"{COS}/:/data/", Mount("cos://mybucket-1256385809/", "/data")),
+        (f"{COS}/a/b/:/data", Mount("cos://mybucket-1256385809/a/b", "/data")),
         ("cos://my-bucket-2-125.cos.x.com/d:/m", Mount("cos://my-bucket-2/d", "/m")),
         ("nfs://10.10.10.1:/dir:/data", Mount("nfs://10.10.10.1/dir", "/data")),
         ("nfs://[fd00::1]:/dir:/data", Mount("nfs://[fd00::1]/dir", "/data")),
@@ -104,7 +104,7 @@ paths = st.lists(segments, min_size=1, max_size=4).map("/".join)
 @given(paths, segments.filter(lambda name: name not in mounts.SYSTEM), paths)
 def test_every_cos_directory(remote: str, first: str, rest: str):
     local = f"/{first}/{rest}"
-    assert mounts.parse(f"{COS}/{remote}:{local}") == Mount(f"cos://mybucket/{remote}", local)
+    assert mounts.parse(f"{COS}/{remote}:{local}") == Mount(f"cos://mybucket-1256385809/{remote}", local)
 
 
 @given(
@@ -124,3 +124,13 @@ def test_a_mount_never_leads_upwards_or_onto_the_system(entry: str):
     assert mount.target.startswith("/")
     assert ".." not in mount.source.split("/")
     assert mount.source.split("://")[0] in mounts.FORMS
+
+
+def test_the_first_mount_is_the_package_if_it_is_in_a_bucket():
+    """It must exist; the others may be directories for results."""
+    code, out = (
+        "cos://b-1.cos.ap-beijing.myqcloud.com/code:/code",
+        "cos://b-1.cos.ap-beijing.myqcloud.com/out:/out",
+    )
+    assert [mount.package for mount in mounts.parse_all([code, out])] == [True, False]
+    assert [mount.package for mount in mounts.parse_all(["file:///code:/code", out])] == [False, False]

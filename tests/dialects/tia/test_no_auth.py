@@ -41,5 +41,5 @@ def test_the_example_of_create_job(open_service: Service):
 
 
 def test_errors_are_the_same(open_service: Service):
-    assert send(open_service, "GET", "/").code == "MissingParameter"
+    assert send(open_service, "GET", "/?Version=2018-02-26").code == "MissingParameter"
     assert send(open_service, "GET", "/?Action=Nothing").code == "InvalidAction"

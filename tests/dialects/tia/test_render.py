@@ -2,15 +2,17 @@
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.dialects.tia import account, answer
+from turnout.dialects.tia import account, render, wire
 from turnout.job import Job, Reason, Replica, ReplicaName, ReplicaState, State, from_uuid
 from turnout.service import JobView, Line
 
 DOCUMENT = b'{"Name":"test-job","Cluster":"ap-beijing","RuntimeVersion":"tia-1.7.0","ScaleTier":"Custom"}'
+REQUEST = msgspec.json.decode(DOCUMENT, type=wire.CreateJob)
 AT = 1527040800 * 10**9
 ID = 1234567890123456789
 
@@ -33,13 +35,13 @@ WAITING, SUCCEEDED = ReplicaState.WAITING, ReplicaState.SUCCEEDED
 
 
 def test_every_state_has_a_name():
-    assert set(answer.STATES) == set(State)
-    assert set(answer.REPLICA_STATES) == set(ReplicaState)
-    assert set(answer.STATES.values()) == {"Created", "Running", "Succeeded", "Failed"}
+    assert set(render.STATES) == set(State)
+    assert set(render.REPLICA_STATES) == set(ReplicaState)
+    assert set(render.STATES.values()) == {"Created", "Running", "Succeeded", "Failed"}
 
 
 def test_the_reply_to_create_job():
-    shown = answer.created(job(State.QUEUED), DOCUMENT, 66666.666666666)
+    shown = render.created_job(job(State.QUEUED), REQUEST, 66666.666666666)
     assert shown.create_time == "2018-05-23 10:00:00.000000000 +0800 CST m=+66666.666666666"
     assert (shown.message, shown.state, shown.app_id, shown.id) == ("creating", None, None, None)
     assert (shown.name, shown.scale_tier, shown.worker_count) == ("test-job", "Custom", None)
@@ -47,7 +49,7 @@ def test_the_reply_to_create_job():
 
 def test_a_job_that_runs():
     view = JobView(job(started=AT + 1_500_000_000), gang(master=[RUNNING]), DOCUMENT)
-    shown = answer.described(view)
+    shown = render.described_job(view)
     assert shown.state == "Running"
     assert shown.create_time == "2018-05-23 10:00:00 +0800 CST"
     assert shown.start_time == "2018-05-23 10:00:01.5 +0800 CST"
@@ -87,21 +89,21 @@ def test_a_job_that_runs():
     ],
 )
 def test_messages(subject: Job, replicas: tuple[Replica, ...], expected: str):
-    assert answer.message(subject, replicas) == expected
+    assert render.message(subject, replicas) == expected
 
 
 @given(st.integers(0, 4 * 10**18))
 def test_times_have_the_layout_of_go(at: int):
-    shown = answer.go_time(at)
+    shown = render.go_time(at)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{0,8}[1-9])? \+0800 CST", shown)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,8}[1-9])?Z", answer.rfc3339(at))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,8}[1-9])?Z", render.rfc3339(at))
 
 
 def test_log_lines():
     text = "Done training!"
     at = 1530522604916553368
     view = JobView(job(), gang(master=[RUNNING]), DOCUMENT)
-    (line,) = answer.logs(view, [Line(at, 1, ReplicaName("master", 0), 0, 0, text)])
+    (line,) = render.logs(view, [Line(at, 1, ReplicaName("master", 0), 0, 0, text)])
     assert (line.container_name, line.log) == ("tensorflow", text)
     assert line.time == "2018-07-02T09:10:04.916553368Z"
     assert line.namespace == str(account.app_id("default"))
@@ -111,8 +113,8 @@ def test_log_lines():
 
 def test_pods_keep_their_ids():
     first, second = ReplicaName("worker", 0), ReplicaName("worker", 1)
-    assert answer.pod_id(job(), first) == answer.pod_id(job(), first)
-    assert answer.pod_id(job(), first) != answer.pod_id(job(), second)
+    assert render.pod_id(job(), first) == render.pod_id(job(), first)
+    assert render.pod_id(job(), first) != render.pod_id(job(), second)
 
 
 def test_accounts_look_like_tencents():

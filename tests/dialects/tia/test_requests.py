@@ -158,7 +158,8 @@ def test_there_are_two_content_types(service: Service, content_type: str):
 @pytest.mark.parametrize(
     ("method", "target", "headers"),
     [
-        ("GET", "/", {}),
+        ("GET", "/", {"X-TC-Action": "ListJobs"}),
+        ("GET", "/?Cluster=ap-beijing", {}),
         ("GET", "/?Action=ListJobs&Version=2018-02-26&Cluster=ap-beijing", {"Accept": "text/html"}),
         ("POST", "/", {"X-TC-Action": "ListJobs"}),
         ("POST", "/", {"Authorization": "SKIP", "X-TC-Action": "ListJobs"}),

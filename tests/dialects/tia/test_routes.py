@@ -1,4 +1,4 @@
-"""What cannot be had from a healthy service: accidents inside it, and clients that go away."""
+"""Errors inside the service, and clients that disconnect."""
 
 import asyncio
 import json
@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.access import Key, Keys
+from turnout.bodies import Bodies
 from turnout.config import Settings
-from turnout.dialects import tia
-from turnout.dialects.tia import actions
+from turnout.dialects import Context
+from turnout.dialects.tia import Tia, actions
 from turnout.service import Jobs, Logs
 
 KEYS = Keys(Key("AKIDX", "a-secret-of-mine", "default", root=True))
@@ -29,13 +30,8 @@ class BrokenJobs(Jobs):
 
     async def find(self, *_: Any) -> Any:
         if self._answers:
-            raise RuntimeError("secrets of the house")
+            raise RuntimeError("internal secrets")
         await asyncio.Event().wait()
-
-
-class Nothing:
-    def check(self, source: str, read_only: bool = False) -> str:
-        raise AssertionError(f"{source} is not asked for")
 
 
 async def no_page(_: Request) -> Response:
@@ -43,7 +39,23 @@ async def no_page(_: Request) -> Response:
 
 
 async def call(jobs: Jobs, *messages: dict[str, Any]) -> list[Any]:
-    endpoint = tia.endpoint(jobs, Logs(jobs), KEYS, Settings(), Nothing(), time.monotonic(), True, no_page)
+    unused: Any = None
+    context = Context(
+        jobs=jobs,
+        logs=Logs(jobs),
+        searches=unused,
+        assets=unused,
+        objects=unused,
+        sweeper=unused,
+        sources=unused,
+        keys=KEYS,
+        settings=Settings(no_auth=True),
+        bodies=Bodies(),
+        web_access=unused,
+        home_page=no_page,
+        clock=time.time_ns,
+    )
+    dialect = Tia(context)
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": HEADERS}
     coming = iter(messages)
     sent: list[Any] = []
@@ -54,7 +66,7 @@ async def call(jobs: Jobs, *messages: dict[str, Any]) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await endpoint(scope, receive, send)
+    await dialect(scope, receive, send)
     return sent
 
 
@@ -71,11 +83,11 @@ async def test_an_accident_is_an_internal_error_and_its_traceback_is_in_the_log(
     assert answer["Error"]["Code"] == "InternalError"
     assert "secrets" not in body["body"].decode()
     assert answer["RequestId"] in caplog.text
-    assert "secrets of the house" in caplog.text
+    assert "internal secrets" in caplog.text
 
 
 async def test_no_answer_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(actions, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(actions, "READ_SECONDS", 0.01)
     _, body = await call(BrokenJobs(answers=False), REQUEST)
     assert json.loads(body["body"])["Response"]["Error"]["Code"] == "FailedOperation.TimeOut"
 

@@ -220,13 +220,14 @@ def test_the_example_of_tfplus(service: Service):
     service.create("test73", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", **fields)
     service.wait("test73", cluster="cls-rgaisoe4")
     devices = [line.Log.split(",") for line in service.logs("test73", "cls-rgaisoe4")]
-    assert sorted(map(len, devices)) == [1, 2, 2, 2]
-    assert sorted(number for some in devices for number in some) == [str(number) for number in range(7)]
+    assert sorted(map(len, devices)) == [2, 2, 2]
+    assert len({number for some in devices for number in some}) == 6
 
 
 def test_the_first_mount_is_the_working_directory_and_what_is_written_there_stays(service: Service):
     where = "cos://mybucket-1256385809.cos.ap-beijing.myqcloud.com/out/:/data/out"
     other = "cos://other-1.cos.ap-beijing.myqcloud.com/:/data/other"
+    service.put("cos://mybucket-1256385809/out/train.py")
     service.create("writes", "sh", "-c", "echo done > result", PackageDir=[where, other])
     service.wait("writes")
     service.create("reads", "cat", "result", PackageDir=[where.replace("/data/out", "/in")])

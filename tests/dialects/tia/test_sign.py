@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.access import Key
-from turnout.dialects.tia import flat, sign
+from turnout.dialects.tia import form_parameters, sign
 from turnout.errors import Invalid, TurnoutError, Unauthenticated
 
 KEY = Key("AKIDEXAMPLE0000", "SECRETKEYEXAMPLE", "default", root=True)
@@ -95,7 +95,7 @@ V1 = [
     ("Region", "ap-beijing"),
     ("SecretId", KEY.id),
     ("Language", "zh-CN"),
-    *flat.pairs(QUERY),
+    *form_parameters.pairs(QUERY),
 ]
 
 
@@ -113,7 +113,7 @@ def test_v1(method: str, algorithm: str, signature: str):
 
 def test_the_example_of_tencents_page_on_signature_v1():
     key = Key("AKIDz8krbsJ5yKBZQpn74WFkmLPx3EXAMPLE", "Gu5t9xGARNpq86cd98joQYCN3EXAMPLE", "default")
-    pairs = flat.pairs(
+    pairs = form_parameters.pairs(
         b"Action=DescribeInstances&InstanceIds.0=ins-09dx96dg&Limit=20&Nonce=11886&Offset=0&Region=ap-guangzhou"
         b"&SecretId=AKIDz8krbsJ5yKBZQpn74WFkmLPx3EXAMPLE&Timestamp=1465185768&Version=2017-03-12"
         b"&Signature=EliP9YW3pW28FpsEdkXt%2F%2BWcGeI%3D"
@@ -209,7 +209,7 @@ def test_v1_signs_values_that_are_no_utf8_as_they_are():
     raw = b"&".join(f"{name}={value}".encode() for name, value in V1) + b"&Args.2=%ff%fe"
     joined = b"&".join(sorted([*(f"{name}={value}".encode() for name, value in V1), b"Args.2=\xff\xfe"]))
     mac = hmac.new(KEY.secret.encode(), b"GET" + HOST.encode() + b"/?" + joined, hashlib.sha1).digest()
-    pairs = [*flat.pairs(raw), ("Signature", base64.b64encode(mac).decode())]
+    pairs = [*form_parameters.pairs(raw), ("Signature", base64.b64encode(mac).decode())]
     assert sign.verify_v1(find, "GET", HOST, pairs, NOW) == KEY
 
 
@@ -343,5 +343,5 @@ def test_v1_with_any_parameter_changed(index: int, part: str, more: str):
 def test_v1_accepts_whatever_was_signed_right(more: list[tuple[str, str]]):
     pairs = [*V1, *((f"X{name}", value) for name, value in more)]
     signed = [*pairs, ("Signature", signed_v1(pairs))]
-    assert flat.pairs(urlencode(signed).encode()) == signed
+    assert form_parameters.pairs(urlencode(signed).encode()) == signed
     assert sign.verify_v1(find, "GET", HOST, signed, NOW) == KEY

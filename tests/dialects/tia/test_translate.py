@@ -14,11 +14,11 @@ from turnout.errors import Invalid
 from turnout.job import All, Mount, NewJob, Resources, Role, WhenLeadSucceeds
 from turnout.job.resources import GIB
 
-ONE = Resources(cpu=1, memory=GIB)
+ONE = Resources.of(cores=1, memory=GIB)
 COS = "cos://mybucket-1256385809.cos.ap-beijing.myqcloud.com/mnist:/data/mnist"
 
 
-def job(runtimes: dict[str, config.Runtime] | None = None, **fields: Any) -> NewJob:
+def job(runtimes: dict[str, config.RuntimeSettings] | None = None, **fields: Any) -> NewJob:
     base = {"Name": "test-job", "Cluster": "ap-beijing", "RuntimeVersion": "tia-1.7.0", "Command": ["python"]}
     given = {name: value for name, value in (base | fields).items() if value is not None}
     return translate.new_job(msgspec.convert(given, wire.CreateJob), "default", runtimes or {})
@@ -47,7 +47,7 @@ def test_the_example_of_create_job():
         Args=["mnist_saved_model.py"],
     )
     assert shape(new) == {"master": (1, ONE), "worker": (2, ONE), "ps": (1, ONE)}
-    assert new.spec.mounts == (Mount("cos://mybucket/mnist", "/data/mnist"),)
+    assert new.spec.mounts == (Mount("cos://mybucket-1256385809/mnist", "/data/mnist", package=True),)
     assert new.spec.working_dir == "/data/mnist"
     assert (new.dialect, new.scope, new.handle, new.cluster) == (
         "tia",
@@ -67,7 +67,7 @@ def test_the_example_of_create_job():
 
 
 def test_the_example_of_tfplus():
-    """Three workers with two GPUs each; the master gets the one that tfplus always uses: seven."""
+    """Three workers with two GPUs each: six. Worker 0 leads."""
     new = job(
         Name="test73",
         Cluster="cls-rgaisoe4",
@@ -76,8 +76,28 @@ def test_the_example_of_tfplus():
         WorkerCount=3,
         WorkerType="0U0G2P",
     )
-    assert shape(new) == {"master": (1, Resources(gpus=1)), "worker": (3, Resources(gpus=2))}
-    assert new.spec.share.gpus == 7
+    assert shape(new) == {"worker": (3, Resources(gpus=2))}
+    assert new.spec.lead.name == "worker"
+    assert new.spec.share.gpus == 6
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {"worker": (1, Resources(gpus=1))}),
+        ({"WorkerType": "0U0G2P"}, {"worker": (1, Resources(gpus=2))}),
+        (
+            {"MasterType": "0U0G4P", "WorkerCount": 2},
+            {"master": (1, Resources(gpus=4)), "worker": (2, Resources(gpus=1))},
+        ),
+    ],
+    ids=["nothing given", "a type only", "with a master"],
+)
+def test_the_machines_of_tfplus(fields: dict[str, Any], expected: dict[str, Any]):
+    new = job(RuntimeVersion="tfplus-1.6.0-gpu", **fields)
+    assert shape(new) == expected
+    assert new.spec.lead.name == next(iter(expected))
+    assert new.notes == ()
 
 
 def test_the_document_is_what_was_sent():
@@ -108,7 +128,7 @@ def test_a_preset(name: str, spelling: Any):
 @pytest.mark.parametrize("tier", [None, "", "CUSTOM", "Custom", "custom"])
 def test_types_and_counts_without_a_preset(tier: str | None):
     new = job(ScaleTier=tier, MasterType="2U4G0P", WorkerCount=2)
-    assert shape(new) == {"master": (1, Resources(cpu=2, memory=4 * GIB)), "worker": (2, Resources())}
+    assert shape(new) == {"master": (1, Resources.of(cores=2, memory=4 * GIB)), "worker": (2, Resources())}
 
 
 def test_nothing_given_is_one_master_on_the_default_machine():
@@ -187,13 +207,15 @@ def test_an_unknown_runtime_is_told_the_nearest():
 
 def test_a_runtime_of_the_settings():
     new = job(
-        {"torch": config.Runtime(python="/opt/torch/bin/python")}, RuntimeVersion="torch", PackageDir=[COS]
+        {"torch": config.RuntimeSettings(python="/opt/torch/bin/python")},
+        RuntimeVersion="torch",
+        PackageDir=[COS],
     )
     assert new.spec.lead.program.runtime == "torch"
 
 
 def test_the_settings_name_the_lead():
-    new = job({"tia-1.4.0": config.Runtime(lead_task="master")}, RuntimeVersion="tia-1.4.0")
+    new = job({"tia-1.4.0": config.RuntimeSettings(lead_task="master")}, RuntimeVersion="tia-1.4.0")
     assert new.spec.lead.task_type == "master"
 
 
@@ -285,7 +307,7 @@ def test_spark_is_submitted_in_local_mode():
 
 def test_sparks_driver_takes_what_all_of_them_need():
     role = spark(ScaleTier="SMALL_DIST", Command=["spark-submit", "a.py"])
-    assert role.resources == Resources(cpu=6, memory=12 * GIB)
+    assert role.resources == Resources.of(cores=6, memory=12 * GIB)
     assert role.program.argv[:3] == ("spark-submit", "--master", "local[4]")
     assert role.program.argv[-1] == "a.py"
 
@@ -372,7 +394,15 @@ def test_the_size_of_a_page_of_logs(limit: int):
 @given(st.integers(0, 9_999), st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_context_comes_back_as_it_was_given(given_lines: int, cursor: str):
     found = log_range(Context=translate.context(given_lines, cursor))
-    assert (found.given, found.cursor) == (given_lines, cursor)
+    assert (found.lines_before, found.cursor) == (given_lines, cursor)
+
+
+@pytest.mark.parametrize("change", ["{}.x", "{}=", "{}\n", "x{}", " {}", "{}é"])
+def test_a_context_is_taken_as_it_was_given_only(change: str):
+    for cursor in ("c", "cc", "ccc"):
+        with pytest.raises(Invalid) as raised:
+            log_range(Context=change.format(translate.context(7, cursor)))
+        assert raised.value.field == "Context"
 
 
 def test_a_context_leads_through_ten_thousand_lines():
@@ -386,4 +416,4 @@ def test_a_context_leads_through_ten_thousand_lines():
 def test_a_context_of_somebody_else(text: str):
     """What decodes by accident is for the cursor's own check; everything else is refused by name."""
     with contextlib.suppress(Invalid):
-        assert log_range(Context=text).given < 10_000
+        assert log_range(Context=text).lines_before < 10_000

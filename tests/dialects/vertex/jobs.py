@@ -4,12 +4,13 @@ from typing import Any
 
 import msgspec
 
-from turnout.dialects.vertex import decode, translate
-from turnout.dialects.vertex.place import Place
+from turnout.dialects.vertex import translate
+from turnout.dialects.vertex.installation import Installation
+from turnout.dialects.vertex.protobuf import codec
 from turnout.job import NewJob
 
 PREBUILT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
-HERE = Place("p1", "us-central1", "ap-beijing", ("ap-beijing", "big"))
+HERE = Installation("p1", "us-central1", "ap-beijing", ("ap-beijing", "big"))
 
 Document = dict[str, Any]
 
@@ -38,5 +39,5 @@ def job(*pools: Document, spec: Document | None = None, **fields: Any) -> Docume
     return {"displayName": "test", "jobSpec": {"workerPoolSpecs": list(pools)} | (spec or {})} | fields
 
 
-def translated(document: Document, place: Place = HERE) -> NewJob:
-    return translate.new_job(decode.custom_job(msgspec.json.encode(document)), place)
+def translated(document: Document, place: Installation = HERE) -> NewJob:
+    return translate.new_job(codec.custom_job(msgspec.json.encode(document)), place)

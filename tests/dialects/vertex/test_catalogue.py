@@ -7,7 +7,7 @@ from turnout.dialects.vertex.wire import AcceleratorType
 
 
 def test_machines():
-    machines = catalogue.machines()
+    machines = catalogue.machine_types()
     assert len(machines) == 117
     assert (machines["n1-standard-32"].cpu, machines["n1-standard-32"].memory) == (32, 120)
     assert "n1-standard-2" not in machines
@@ -17,11 +17,11 @@ def test_machines():
 
 
 def test_what_can_be_put_into_machines():
-    for (machine, accelerator), counts in catalogue.attachable().items():
-        assert machine in catalogue.machines()
+    for (machine, accelerator), counts in catalogue.attachable_accelerators().items():
+        assert machine in catalogue.machine_types()
         assert accelerator in AcceleratorType.__members__
         assert counts
-    assert catalogue.attachable()["n1-standard-4", "NVIDIA_TESLA_K80"] == (1, 2, 4, 8)
+    assert catalogue.attachable_accelerators()["n1-standard-4", "NVIDIA_TESLA_K80"] == (1, 2, 4, 8)
 
 
 @pytest.mark.parametrize(

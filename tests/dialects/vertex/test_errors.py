@@ -14,6 +14,7 @@ def kinds() -> list[type[ours.TurnoutError]]:
     ("error", "http", "status"),
     [
         (ours.Invalid("x"), 400, "INVALID_ARGUMENT"),
+        (ours.Busy("x"), 429, "RESOURCE_EXHAUSTED"),
         (ours.TooLarge("x"), 400, "INVALID_ARGUMENT"),
         (ours.Unauthenticated("x"), 403, "PERMISSION_DENIED"),
         (ours.Denied("x"), 403, "PERMISSION_DENIED"),
@@ -23,6 +24,7 @@ def kinds() -> list[type[ours.TurnoutError]]:
         (ours.Unavailable("x"), 429, "RESOURCE_EXHAUSTED"),
         (ours.Unsupported("x"), 501, "UNIMPLEMENTED"),
         (ours.TimedOut("x"), 504, "DEADLINE_EXCEEDED"),
+        (ours.NotStored("x"), 503, "UNAVAILABLE"),
         (ours.Misconfigured("x"), 500, "INTERNAL"),
         (ours.TurnoutError("x"), 500, "INTERNAL"),
         (ours.Invalid("x", code="FAILED_PRECONDITION"), 400, "FAILED_PRECONDITION"),
@@ -30,7 +32,7 @@ def kinds() -> list[type[ours.TurnoutError]]:
     ids=repr,
 )
 def test_the_status(error: ours.TurnoutError, http: int, status: str):
-    answer = errors.answer(error)
+    answer = errors.error_response(error)
     assert (answer.http, answer.status) == (http, status)
     assert answer.body["error"]["code"] == http
     assert answer.body["error"]["message"] == "x"
@@ -38,17 +40,17 @@ def test_the_status(error: ours.TurnoutError, http: int, status: str):
 
 @pytest.mark.parametrize("kind", kinds())
 def test_every_error_has_a_status(kind: type[ours.TurnoutError]):
-    assert errors.answer(kind("x")).status != "INTERNAL" or kind is ours.Misconfigured
+    assert errors.error_response(kind("x")).status != "INTERNAL" or kind is ours.Misconfigured
 
 
 def test_another_dialects_code_means_nothing_here():
-    assert errors.answer(ours.Invalid("x", code="ModelArts.2787")).status == "INVALID_ARGUMENT"
+    assert errors.error_response(ours.Invalid("x", code="ModelArts.2787")).status == "INVALID_ARGUMENT"
 
 
 def test_the_details_name_the_field():
-    (info, bad) = errors.answer(ours.Invalid("displayName: wrong", field="displayName")).body["error"][
-        "details"
-    ]
+    (info, bad) = errors.error_response(ours.Invalid("displayName: wrong", field="displayName")).body[
+        "error"
+    ]["details"]
     assert info == {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": "INVALID_ARGUMENT",

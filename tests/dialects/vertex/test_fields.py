@@ -3,9 +3,9 @@
 import re
 
 from tests.running import ROOT
-from turnout.dialects.vertex import schema
+from turnout.dialects.vertex.protobuf import schema
+from turnout.dialects.vertex.tuning.wire import HyperparameterTuningJob
 from turnout.dialects.vertex.wire import CustomJob, Message
-from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 
 
 def documented() -> dict[str, list[str]]:

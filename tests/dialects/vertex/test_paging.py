@@ -17,18 +17,18 @@ ID = 1234567890123456789
 
 @pytest.mark.parametrize(("text", "size"), [("", 100), ("0", 100), ("7", 7), ("1000", 1000), ("99999", 1000)])
 def test_sizes(text: str, size: int):
-    assert paging.size(text) == size
+    assert paging.page_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["-1", "x", "1.5", "1" * 100, "²"])
 def test_wrong_sizes(text: str):
     with pytest.raises(Invalid, match="pageSize"):
-        paging.size(text)
+        paging.page_size(text)
 
 
 def test_a_token_leads_on_where_the_last_page_ended():
-    assert paging.read(SECRET, ALL, paging.make(SECRET, ALL, ID)) == ID
-    assert paging.read(SECRET, ALL, "") is None
+    assert paging.read_token(SECRET, ALL, paging.make_token(SECRET, ALL, ID)) == ID
+    assert paging.read_token(SECRET, ALL, "") is None
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_a_token_leads_on_where_the_last_page_ended():
 )
 def test_a_token_is_good_for_its_own_list_only(other: Listing):
     with pytest.raises(Invalid, match="with the same parent and filter"):
-        paging.read(SECRET, other, paging.make(SECRET, ALL, ID))
+        paging.read_token(SECRET, other, paging.make_token(SECRET, ALL, ID))
 
 
 def test_a_token_cannot_be_made_up():
     with pytest.raises(Invalid):
-        paging.read(SECRET, ALL, paging.make(b"other", ALL, ID))
+        paging.read_token(SECRET, ALL, paging.make_token(b"other", ALL, ID))
 
 
 @given(st.text(max_size=40) | st.binary(max_size=40).map(lambda raw: raw.decode("latin-1")))
 def test_no_token_breaks_it(token: str):
     with contextlib.suppress(TurnoutError):
-        assert paging.read(SECRET, ALL, token) is None
+        assert paging.read_token(SECRET, ALL, token) is None

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is one of Google's, and never the service's own fault."""
+"""Random requests: the response is always one of Google's, and never an internal error."""
 
 import json
 from typing import Any
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Answer, Cloud
-from turnout.dialects.vertex import schema
-from turnout.dialects.vertex.schema import Field
+from turnout.dialects.vertex.protobuf import schema
+from turnout.dialects.vertex.protobuf.schema import Field
 from turnout.dialects.vertex.wire import CustomJob, Message
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.dialects.vertex.jobs import job as document
-from turnout.dialects.vertex import answer
-from turnout.dialects.vertex.names import JobName
+from turnout.dialects.vertex import render
+from turnout.dialects.vertex.resource_names import JobName
 from turnout.dialects.vertex.wire import JobState
 from turnout.job import Job, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
@@ -31,14 +31,14 @@ def replica(role: str, index: int, *, ended: int = 1, **fields: Any) -> Replica:
 
 def error(reason: Reason, message: str = "", *replicas: Replica, tail: str = "") -> tuple[int, str]:
     state = State.STOPPED if reason is Reason.STOPPED else State.FAILED
-    shown = answer.job(view(state, reason, message, *replicas), tail=tail)["error"]
+    shown = render.custom_job(view(state, reason, message, *replicas), tail=tail)["error"]
     return shown["code"], shown["message"]
 
 
 def test_every_state_and_every_reason_is_mapped():
-    assert set(answer.STATES) == set(State)
-    assert set(answer.REASONS) == set(Reason)
-    assert sorted(answer.STATES.values()) == [JobState(number) for number in range(1, 8)]
+    assert set(render.STATES) == set(State)
+    assert set(render.REASONS) == set(Reason)
+    assert sorted(render.STATES.values()) == [JobState(number) for number in range(1, 8)]
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,18 @@ def test_every_state_and_every_reason_is_mapped():
     ],
 )
 def test_only_a_cancel_is_shown_as_one(reason: Reason, started: int | None, shown: str):
-    """What is preempted or starts over waits and runs again, which after JOB_STATE_CANCELLING nothing may."""
-    assert answer.job(view(State.STOPPING, reason, started=started))["state"] == shown
+    """A job that is preempted or retried runs again, which is not possible after JOB_STATE_CANCELLING."""
+    assert render.custom_job(view(State.STOPPING, reason, started=started))["state"] == shown
 
 
 @pytest.mark.parametrize("state", State)
 def test_an_error_is_for_those_that_failed_or_were_cancelled(state: State):
-    shown = answer.job(view(state, Reason.KILLED))
+    shown = render.custom_job(view(state, Reason.KILLED))
     assert ("error" in shown) == (state in (State.FAILED, State.STOPPED))
 
 
 def test_a_job_that_waits():
-    assert answer.job(view(State.QUEUED)) == {
+    assert render.custom_job(view(State.QUEUED)) == {
         "name": f"projects/p1/locations/us-central1/customJobs/{ID}",
         "displayName": "test",
         "jobSpec": document()["jobSpec"],
@@ -75,7 +75,7 @@ def test_a_job_that_waits():
 
 
 def test_a_job_that_runs():
-    shown = answer.job(
+    shown = render.custom_job(
         view(State.RUNNING, started=AT + 45_123_456), web_access_uris={"workerpool0-0": "http://x"}
     )
     assert shown["state"] == "JOB_STATE_RUNNING"
@@ -86,7 +86,7 @@ def test_a_job_that_runs():
 
 
 def test_a_job_that_succeeded():
-    shown = answer.job(view(State.SUCCEEDED, Reason.SUCCEEDED), tail="done")
+    shown = render.custom_job(view(State.SUCCEEDED, Reason.SUCCEEDED), tail="done")
     assert shown["endTime"] == "2014-10-02T15:01:23.000000002Z"
     assert "error" not in shown
 

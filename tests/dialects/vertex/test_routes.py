@@ -11,7 +11,7 @@ from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import LOCATION, PROJECT, Cloud
 from tests.running import Service
 from turnout.dialects.vertex.address import owns
-from turnout.dialects.vertex.names import project_number
+from turnout.dialects.vertex.resource_names import project_number
 
 
 def test_a_life(cloud: Cloud):
@@ -50,7 +50,7 @@ def test_cancel_and_delete(cloud: Cloud):
     made = cloud.shell("sleep 1000")
     status, code, message = cloud.send("DELETE", f"/v1/{made['name']}").error
     assert (status, code) == (400, "FAILED_PRECONDITION")
-    assert "it can be deleted once it has ended" in message
+    assert "cannot be deleted before it has ended" in message
     # Without a body, and as some libraries encode it.
     assert cloud.send("POST", f"/v1/{made['name']}%3Acancel", b"") == (200, {})
     cancelled = cloud.wait(made["name"])
@@ -123,6 +123,14 @@ class TestLists:
                 break
         assert seen == ["job 5", "job 3", "job 1"]
 
+    def test_take_a_page_token_as_it_was_given_only(self, many: Cloud):
+        token = many.send("GET", "customJobs?pageSize=1").body["nextPageToken"]
+        assert many.send("GET", f"customJobs?pageSize=1&pageToken={token}").status == 200
+        for wrong in (token + ".x", token + "%3D", token + "%0A", "x" + token, token[:-1], "%C3%A9"):
+            status, code, told = many.send("GET", f"customJobs?pageSize=1&pageToken={wrong}").error
+            assert (status, code) == (400, "INVALID_ARGUMENT")
+            assert "pageToken must be exactly" in told
+
     def test_are_filtered(self, many: Cloud):
         assert self.names(many, "filter=labels.odd%3Dyes+AND+displayName:%22job*%22") == [
             "job 5", "job 3", "job 1",
@@ -142,12 +150,12 @@ class TestLists:
     @pytest.mark.parametrize(
         ("query", "message"),
         [
-            ("filter=state%3D", "filter, at character 7: a value must come here."),
-            ("pageSize=-1", "pageSize: '-1' must be a number from 0 on."),
-            ("pageToken=abc", "pageToken must be exactly the nextPageToken of the last answer"),
+            ("filter=state%3D", "filter, at character 7: expected a value."),
+            ("pageSize=-1", "pageSize: '-1' must be a whole number of at least 0."),
+            ("pageToken=abc", "pageToken must be exactly the nextPageToken of the previous response"),
             ("readMask=nonsense", "readMask: 'nonsense' is not a field"),
             ("orderBy=x", 'Unknown name "orderBy": Cannot bind query parameter.'),
-            ("alt=media", "alt: 'media' is not spoken here; json is."),
+            ("alt=media", "alt: 'media' is not supported; use json."),
         ],
     )
     def test_are_refused(self, cloud: Cloud, query: str, message: str):
@@ -215,7 +223,7 @@ def test_encoded_addresses_are_the_same(cloud: Cloud):
 def test_nothing_is_there(cloud: Cloud, method: str, path: str):
     status, code, message = cloud.send(method, path).error
     assert (status, code) == (404, "NOT_FOUND")
-    assert f"{method} {path} is not something that can be called here" in message
+    assert f"{method} {path} is not supported" in message
 
 
 @pytest.mark.parametrize(

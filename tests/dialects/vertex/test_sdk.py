@@ -69,6 +69,15 @@ class TestHighLevel:
             job.run()
         assert "code: 3" in str(job.error)
 
+    def test_a_training_pipeline_is_told_to_be_a_custom_job(
+        self, service: Service, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.endpoint)
+        job = aiplatform.CustomContainerTrainingJob("pipeline", "python:3.11", command=["true"])
+        with pytest.raises(NotFound, match=r"trainingPipelines is not supported; use a CustomJob") as raised:
+            job.run(machine_type="n1-standard-4", sync=True)
+        assert "aiplatform.CustomJob" in str(raised.value)
+
     def test_submit_cancel_list(self):
         job = aiplatform.CustomJob("goes on and on", pools("sleep", "1000"), labels={"kind": "endless"})
         job.submit()
@@ -212,7 +221,7 @@ def test_every_field_of_a_job_comes_back_and_the_job_runs(cloud: Cloud):
     got = client.get_custom_job(name=made.name)
     assert (got.job_spec, got.labels) == (sent.job_spec, sent.labels)
     (said,) = [
-        one["textPayload"] for one in cloud.entries(ended, ' textPayload:"gs://every-field"')["entries"]
+        one["textPayload"] for one in cloud.entries(ended, ' textPayload:"gs://every-field/run"')["entries"]
     ]
     model, checkpoints, logs = (f"gs://every-field/run/{name}/" for name in ("model", "checkpoints", "logs"))
     assert said == f"{model} {checkpoints} {logs} {model}x $(OUT) $(NOTHING)"
@@ -241,7 +250,7 @@ class TestErrors:
             self.create(client, pool, labels={"Team": "x"})
 
     def test_failed_precondition(self, client: aiplatform_v1.JobServiceClient):
-        with pytest.raises(BadRequest, match=r"what 'nobody/knows:1' runs by itself is not known") as raised:
+        with pytest.raises(BadRequest, match=r"the entry point of 'nobody/knows:1' is not known") as raised:
             self.create(client, pools(image_uri="nobody/knows:1")[0])
         assert raised.value.reason == "FAILED_PRECONDITION"
 

@@ -9,8 +9,8 @@ import pytest
 from tests.dialects.vertex.jobs import HERE, PREBUILT, container, job, package, pool, translated
 from turnout import config
 from turnout.dialects.vertex import errors
-from turnout.dialects.vertex.package import DIRECTORY
-from turnout.dialects.vertex.place import Place
+from turnout.dialects.vertex.custom_jobs.package_command import DIRECTORY
+from turnout.dialects.vertex.installation import Installation
 from turnout.errors import Invalid, NotFound, Unavailable
 from turnout.job import Mount, Reason, Resources, WhenLeadSucceeds
 from turnout.job.resources import GIB
@@ -34,7 +34,7 @@ def test_a_job_of_one_container():
     (role,) = new.spec.roles
     assert (role.name, role.replicas, role.leads, role.task_type) == ("workerpool0", 1, True, "chief")
     assert role.program.argv == ("echo", "hello")
-    assert role.resources == Resources(cpu=4, memory=15 * GIB)
+    assert role.resources == Resources.of(cores=4, memory=15 * GIB)
     assert new.spec.working_dir == "/workspace"
     assert new.notes == ("python:3.11 is not pulled: its command runs on this machine",)
     assert msgspec.json.decode(new.document) == job(labels={"team": "vision"})
@@ -64,16 +64,16 @@ def test_an_empty_pool_keeps_the_position_of_the_others():
 @pytest.mark.parametrize(
     ("machine", "resources"),
     [
-        ({"machineType": "n1-highcpu-16"}, Resources(cpu=16, memory=int(14.4 * GIB))),
-        ({"machineType": "e2-highmem-2"}, Resources(cpu=2, memory=16 * GIB)),
-        ({"machineType": "a2-highgpu-4g"}, Resources(cpu=48, memory=340 * GIB, gpus=4)),
+        ({"machineType": "n1-highcpu-16"}, Resources.of(cores=16, memory=int(14.4 * GIB))),
+        ({"machineType": "e2-highmem-2"}, Resources.of(cores=2, memory=16 * GIB)),
+        ({"machineType": "a2-highgpu-4g"}, Resources.of(cores=48, memory=340 * GIB, gpus=4)),
         (
             {"machineType": "n1-standard-4", "acceleratorType": "NVIDIA_TESLA_K80", "acceleratorCount": 1},
-            Resources(cpu=4, memory=15 * GIB, gpus=1),
+            Resources.of(cores=4, memory=15 * GIB, gpus=1),
         ),
         (
             {"machineType": "g2-standard-24", "acceleratorType": 11, "acceleratorCount": 2},
-            Resources(cpu=24, memory=96 * GIB, gpus=2),
+            Resources.of(cores=24, memory=96 * GIB, gpus=2),
         ),
     ],
     ids=lambda value: value["machineType"] if isinstance(value, dict) else "",
@@ -89,7 +89,9 @@ def test_there_are_no_tpus():
 
 MAPPED = {
     "images": {"gcr.io/p/train": "mine"},
-    "runtimes": {"mine": config.Runtime(entrypoint=["python", "/app/train.py"], cmd=["--epochs", "3"])},
+    "runtimes": {
+        "mine": config.RuntimeSettings(entrypoint=["python", "/app/train.py"], cmd=["--epochs", "3"])
+    },
 }
 
 
@@ -128,7 +130,7 @@ def test_an_image_whose_entry_point_nobody_knows(image: str):
         translated(job(pool(containerSpec={"imageUri": image, "args": ["-x"]})))
     assert raised.value.field == "jobSpec.workerPoolSpecs[0].containerSpec.imageUri"
     assert f'[images] "{image.rpartition(":")[0]}"' in raised.value.message
-    assert errors.answer(raised.value).status == "FAILED_PRECONDITION"
+    assert errors.error_response(raised.value).status == "FAILED_PRECONDITION"
 
 
 def test_googles_own_images_ask_for_a_runtime():
@@ -224,23 +226,23 @@ def test_the_place_follows_from_the_settings():
         "storage": {"buckets": {"real": {"url": "s3://real"}}},
     }
     settings = config.load(flags=table)
-    place = Place.of(settings, "p1", "europe-west4")
+    place = Installation.of(settings, "p1", "europe-west4")
     assert (place.project, place.location, place.cluster) == ("p1", "europe-west4", "ap-beijing")
     assert "big" in place.clusters
     assert place.images == {"gcr.io/p/train": "mine"}
     assert place.remote("real")
     assert not place.remote("other")
     everything = config.load(flags={"storage": {"schemes": {"gs": {"url": "gs://"}}}})
-    assert Place.of(everything, "p1", "europe-west4").remote("other")
+    assert Installation.of(everything, "p1", "europe-west4").remote("other")
 
 
 def test_the_spec_is_told_to_the_replicas():
     document = job(pool(replicaCount=1))
-    assert json.loads(translated(document).spec.told) == document["jobSpec"] | {
+    assert json.loads(translated(document).spec.config_job) == document["jobSpec"] | {
         "workerPoolSpecs": [pool(replicaCount="1")]
     }
     large = translated(job(container(env=[{"name": "A", "value": "x" * 70_000}])))
-    assert large.spec.told == ""
+    assert large.spec.config_job == ""
     assert any("too large for a variable" in note for note in large.notes)
 
 
@@ -298,3 +300,13 @@ def test_every_field_comes_back():
         encryptionSpec={"kmsKeyName": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
     )
     assert msgspec.json.decode(translated(document).document) == document
+
+
+def test_a_boot_disk_is_what_the_workspace_may_hold_but_no_more_than_the_settings_allow():
+    asked = job(pool(diskSpec={"bootDiskSizeGb": 200}))
+    for most, notes in ((0, False), (200 * GIB, False), (100 * GIB, True)):
+        new = translated(asked, HERE._replace(disk=most))
+        assert new.spec.lead.resources.disk == 200 * GIB
+        told = "jobSpec.workerPoolSpecs[0].diskSpec.bootDiskSizeGb: a replica has at most 100 GB here"
+        assert any(told in note for note in new.notes) == notes
+    assert translated(job()).spec.lead.resources.disk == 0

@@ -5,31 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.local.yard import Yard
+from tests.engines.local.harness import EngineHarness
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that every user can get into: jobs run as another user when the tests run as root."""
+def base_dir() -> Iterator[Path]:
+    """A directory that every user can enter: jobs run as another user when the tests run as root."""
     with tempfile.TemporaryDirectory(prefix="turnout-", ignore_cleanup_errors=True) as name:
         os.chmod(name, 0o755)
         yield Path(name)
 
 
 @pytest.fixture(params=["none", "bubblewrap"])
-async def yard(place: Path, request: pytest.FixtureRequest) -> AsyncIterator[Yard]:
-    """A local engine that is open, with the sandbox and without."""
-    async with Yard(place, sandbox=request.param) as one:
+async def harness(base_dir: Path, request: pytest.FixtureRequest) -> AsyncIterator[EngineHarness]:
+    """An open local engine, with and without the sandbox."""
+    async with EngineHarness(base_dir, sandbox=request.param) as one:
         yield one
 
 
 @pytest.fixture
-async def bare_yard(place: Path) -> AsyncIterator[Yard]:
-    async with Yard(place, sandbox="none") as one:
+async def unsandboxed(base_dir: Path) -> AsyncIterator[EngineHarness]:
+    async with EngineHarness(base_dir, sandbox="none") as one:
         yield one
 
 
 @pytest.fixture
-async def boxed_yard(place: Path) -> AsyncIterator[Yard]:
-    async with Yard(place, sandbox="bubblewrap") as one:
+async def sandboxed(base_dir: Path) -> AsyncIterator[EngineHarness]:
+    async with EngineHarness(base_dir, sandbox="bubblewrap") as one:
         yield one

@@ -1,10 +1,10 @@
-"""Limits are kept, by cgroups where the keeper may make them, and what breaks them is named."""
+"""Limits hold, by cgroups if the supervisor can make them, and the report names the limit that was exceeded."""
 
 import os
 
 import pytest
 
-from tests.engines.local.yard import Yard
+from tests.engines.local.harness import EngineHarness
 from turnout.job import Cause, Resources
 
 MIB = 1 << 20
@@ -13,62 +13,65 @@ needs_cgroups = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make
 
 
 @needs_cgroups
-async def test_a_memory_kill_is_named(yard: Yard):
+async def test_a_kill_for_memory_is_reported_as_such(harness: EngineHarness):
     program = "x = bytearray(400 << 20); print(len(x))"
-    end = await yard.ended(await yard.python(program, resources=Resources(memory=100 * MIB)))
+    end = await harness.ended(await harness.python(program, resources=Resources(memory=100 * MIB)))
     assert end.cause == Cause.OUT_OF_MEMORY
     assert str(100 * MIB) in end.message
-    end = await yard.ended(await yard.python(program, resources=Resources(memory=800 * MIB)))
+    end = await harness.ended(await harness.python(program, resources=Resources(memory=800 * MIB)))
     assert (end.cause, end.code) == (Cause.EXIT, 0)
 
 
 @needs_cgroups
-async def test_a_child_that_is_killed_for_memory_is_not_the_end_of_the_job(yard: Yard):
+async def test_a_child_killed_for_memory_does_not_end_the_job(harness: EngineHarness):
     program = """
 import subprocess, sys
 child = subprocess.run([sys.executable, '-c', 'x = bytearray(400 << 20)'])
 print(child.returncode)
 """
-    end = await yard.ended(await yard.python(program, resources=Resources(memory=100 * MIB)))
+    end = await harness.ended(await harness.python(program, resources=Resources(memory=100 * MIB)))
     assert (end.cause, end.code) == (Cause.EXIT, 0)
-    assert yard.out(end.attempt) == "-9\n"
+    assert harness.output(end.attempt) == "-9\n"
 
 
 @needs_cgroups
-async def test_cores_are_shared_out(yard: Yard):
+async def test_a_replica_gets_the_cores_that_it_requested(harness: EngineHarness):
     program = """
 import time
 start, end = time.process_time(), time.monotonic() + 1
 while time.monotonic() < end: pass
 print(time.process_time() - start)
 """
-    end = await yard.ended(await yard.python(program, resources=Resources(cpu=0.25)))
-    assert float(yard.out(end.attempt)) < 0.5
+    end = await harness.ended(await harness.python(program, resources=Resources.of(cores=0.25)))
+    assert float(harness.output(end.attempt)) < 0.5
 
 
 @needs_cgroups
-async def test_a_cgroup_is_used_again_and_none_is_left(yard: Yard):
+async def test_cgroups_are_reused_and_removed(harness: EngineHarness):
     own = "cat /proc/self/cgroup | grep -E ':(cpu|memory|pids)[:,]|^0::'"
     seen: set[str] = set()
     for _ in range(3):
-        end = await yard.run("sh", "-c", own, resources=Resources(cpu=1, memory=200 * MIB))
-        seen.add(yard.out(end.attempt))
+        end = await harness.run("sh", "-c", own, resources=Resources.of(cores=1, memory=200 * MIB))
+        seen.add(harness.output(end.attempt))
     assert len(seen) == 1
-    free = await yard.run("sh", "-c", own)
-    assert yard.out(free.attempt) not in seen
+    free = await harness.run("sh", "-c", own)
+    assert harness.output(free.attempt) not in seen
 
 
 @needs_cgroups
-async def test_what_a_limited_program_leaves_behind_is_ended(yard: Yard):
-    end = await yard.run(
-        "sh", "-c", "env -i setsid sleep 2000.21 & sleep 0.05", resources=Resources(cpu=1, memory=200 * MIB)
+async def test_processes_that_a_limited_program_leaves_behind_are_ended(harness: EngineHarness):
+    end = await harness.run(
+        "sh",
+        "-c",
+        "env -i setsid sleep 2000.21 & sleep 0.05",
+        resources=Resources.of(cores=1, memory=200 * MIB),
     )
     assert end.code == 0
-    again = await yard.run("true", resources=Resources(cpu=1, memory=200 * MIB))
+    again = await harness.run("true", resources=Resources.of(cores=1, memory=200 * MIB))
     assert again.code == 0
 
 
-async def test_the_number_of_processes_is_limited(place):
+async def test_the_number_of_processes_is_limited(base_dir):
     program = """
 import os, time
 count = 0
@@ -79,15 +82,15 @@ try:
 except OSError:
     print(count)
 """
-    async with Yard(place, sandbox="none", processes=50) as yard:
-        for resources in (Resources(), Resources(cpu=1)):
-            end = await yard.ended(await yard.python(program, resources=resources))
-            # Without a cgroup the kernel counts all processes of the user, and we can only tell it more than enough.
-            assert 0 < int(yard.out(end.attempt)) < 2000
-            if resources.cpu and os.geteuid() == 0:
-                assert int(yard.out(end.attempt)) < 50
+    async with EngineHarness(base_dir, sandbox="none", processes=50) as harness:
+        for resources in (Resources(), Resources.of(cores=1)):
+            end = await harness.ended(await harness.python(program, resources=resources))
+            # Without a cgroup the kernel counts all processes of the user, so the limit has to be generous.
+            assert 0 < int(harness.output(end.attempt)) < 2000
+            if resources.millicores and os.geteuid() == 0:
+                assert int(harness.output(end.attempt)) < 50
 
 
-async def test_the_limit_of_open_files_is_the_settings(bare_yard: Yard):
-    end = await bare_yard.run("sh", "-c", "ulimit -n")
-    assert bare_yard.out(end.attempt) == "4096\n"
+async def test_the_limit_of_open_files_comes_from_the_settings(unsandboxed: EngineHarness):
+    end = await unsandboxed.run("sh", "-c", "ulimit -n")
+    assert unsandboxed.output(end.attempt) == "4096\n"

@@ -1,15 +1,18 @@
-"""What lies in a mount was put there by other jobs, and leads nobody out of it."""
+"""Links that other jobs put into a mount do not lead out of it."""
 
 import asyncio
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.engines.local.yard import Yard
+from tests.engines.local.harness import EngineHarness, accounts_in, owners
+from tests.storage.binding import bind
 from turnout.engines import Refused
+from turnout.engines.local.users.account import Accounts
 from turnout.job import Cause, Mount
-from turnout.storage import Bound, Storage
+from turnout.storage import Bound, HostPath, Resolved, Storage
+from turnout.storage.host import HostDirectory, HostPaths
 
 SWAP = """
 import ctypes, os
@@ -23,110 +26,116 @@ while True:
 """
 
 
-class Swapping:
-    """Storage in which the last directory is swapped for a link as soon as it was looked at."""
+class Swapping(HostPaths):
+    """Storage in which the last directory is replaced by a link as soon as it was resolved."""
 
     def __init__(self, storage: Storage, link_to: Path) -> None:
         self._storage = storage
         self._link_to = link_to
 
-    def bind(self, source: str, project: str, read_only: bool) -> Bound:
-        bound = self._storage.bind(source, project, read_only)
+    def resolve(
+        self, source: str, project: str, *, read_only: bool, encrypted: bool, required: bool, make: bool
+    ) -> Resolved:
+        return Bound(self.locate(source, project))
+
+    def locate(self, source: str, project: str) -> HostPath:
+        self._project = project
+        return HostPath(self, source, PurePosixPath())
+
+    def find(self, source: str, path: PurePosixPath) -> HostDirectory:
+        bound = bind(self._storage, source, self._project, False)
         bound.root.chmod(0o755)
         bound.path.rmdir()
         bound.path.symlink_to(self._link_to)
-        return bound
-
-    def transfer(self, source: str, project: str) -> None:
-        return None
-
-    def open_object(self, source: str, project: str) -> None:
-        return None
-
-    def near(self, source: str, project: str) -> None:
-        return None
+        return HostDirectory(bound.root, bound.parts, writable=True)
 
 
-def storage(place: Path) -> Storage:
-    data = place / "data"
-    data.mkdir(mode=0o711)
-    (place / "host" / "dir").mkdir(parents=True)
-    return Storage(data / "buckets", [(place / "host", True)], data, None)
+def storage(base_dir: Path, users: Accounts) -> Storage:
+    data = base_dir / "data"
+    (base_dir / "host" / "dir").mkdir(parents=True)
+    return Storage(data / "buckets", [(base_dir / "host", True)], data, owners(users))
 
 
 @pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
-@pytest.mark.parametrize("source", ["cos://b/dir", "file://{place}/host/dir"])
-async def test_a_directory_that_becomes_a_link_is_not_mounted(place: Path, sandbox: str, source: str):
-    (place / "secret").mkdir()
-    (place / "secret" / "key").write_text("")
-    async with Yard(place, sandbox=sandbox, storage=Swapping(storage(place), place / "secret")) as yard:
-        end = await yard.run("ls", mounts=(Mount(source.format(place=place), "/m"),))
-        assert yard.out(end.attempt) == ""
+@pytest.mark.parametrize("source", ["cos://b/dir", "file://{base_dir}/host/dir"])
+async def test_a_directory_that_was_replaced_by_a_link_is_not_mounted(
+    base_dir: Path, sandbox: str, source: str
+):
+    (base_dir / "secret").mkdir()
+    (base_dir / "secret" / "key").write_text("")
+    users = accounts_in(base_dir)
+    swapping = Swapping(storage(base_dir, users), base_dir / "secret")
+    async with EngineHarness(base_dir, sandbox=sandbox, storage=swapping, accounts=users) as harness:
+        end = await harness.run("ls", mounts=(Mount(source.format(base_dir=base_dir), "/m"),))
+        assert harness.output(end.attempt) == ""
         assert end.cause in {Cause.STAGING, Cause.NOT_FOUND}
         assert "Not a directory" in end.message
 
 
 @pytest.mark.timeout(90)
-async def test_a_link_that_is_swapped_without_pause_leads_nobody_out(place: Path):
-    (place / "secret").mkdir()
-    (place / "secret" / "key").write_text("")
-    buckets = storage(place)
-    top = buckets.bind("cos://b/", "default", False).path
+async def test_a_link_that_is_swapped_constantly_does_not_lead_out_of_the_mount(base_dir: Path):
+    (base_dir / "secret").mkdir()
+    (base_dir / "secret" / "key").write_text("")
+    users = accounts_in(base_dir)
+    buckets = storage(base_dir, users)
+    top = bind(buckets, "cos://b/", "default", False).path
     top.parent.chmod(0o755)
     top.chmod(0o777)
-    async with Yard(place, sandbox="bubblewrap", storage=buckets) as yard:
-        attacker = await yard.python(
-            SWAP, mounts=(Mount("cos://b/", "/b"),), env={"TRAP": str(place / "secret")}
+    async with EngineHarness(base_dir, sandbox="bubblewrap", storage=buckets, accounts=users) as harness:
+        attacker = await harness.python(
+            SWAP, mounts=(Mount("cos://b/", "/b"),), env={"TRAP": str(base_dir / "secret")}
         )
-        await yard.printed(attacker, "swapping")
+        await harness.wait_for_output(attacker, "swapping")
         launched = 0
         while launched < 20:
-            await asyncio.sleep(0.001)  # the swapping goes on meanwhile
+            await asyncio.sleep(0.001)  # the swapping continues meanwhile
             try:
-                end = await yard.run("ls", mounts=(Mount("cos://b/d", "/m", read_only=True),))
+                end = await harness.run("ls", mounts=(Mount("cos://b/d", "/m", read_only=True),))
             except Refused:
                 continue
-            assert yard.out(end.attempt) in {"", "own\n"}
+            assert harness.output(end.attempt) in {"", "own\n"}
             assert end.cause in {Cause.EXIT, Cause.STAGING}
             launched += 1
 
 
-async def test_a_link_in_a_mount_makes_no_directory_outside_of_it(boxed_yard: Yard, place: Path):
-    """Where bubblewrap makes a mount point in another mount, links lead it out, into its view of the host."""
-    (place / "outside").mkdir()
-    (place / "outside").chmod(0o777)
+async def test_a_link_in_a_mount_creates_no_directory_outside_of_it(sandboxed: EngineHarness, base_dir: Path):
+    """When bubblewrap makes a mount point in another mount, it would follow links into its view of the host."""
+    (base_dir / "outside").mkdir()
+    (base_dir / "outside").chmod(0o777)
     for name in ("outer", "inner"):
-        (place / name).mkdir()
-        (place / name).chmod(0o777)
-    (place / "outer" / "x").symlink_to(f"/oldroot{place}/outside")
-    mounts = (Mount(f"file://{place}/outer", "/b"), Mount(f"file://{place}/inner", "/b/x/evil"))
+        (base_dir / name).mkdir()
+        (base_dir / name).chmod(0o777)
+    (base_dir / "outer" / "x").symlink_to(f"/oldroot{base_dir}/outside")
+    mounts = (Mount(f"file://{base_dir}/outer", "/b"), Mount(f"file://{base_dir}/inner", "/b/x/evil"))
     with pytest.raises(Refused, match="/b/x/evil lies within /b"):
-        await boxed_yard.run("true", mounts=mounts)
-    assert os.listdir(place / "outside") == []
+        await sandboxed.run("true", mounts=mounts)
+    assert os.listdir(base_dir / "outside") == []
 
 
-async def test_a_link_below_the_mount_may_be_the_working_directory(bare_yard: Yard, place: Path):
-    (place / "code" / "v1").mkdir(parents=True)
-    (place / "code" / "now").symlink_to("v1")
-    mount = Mount(f"file://{place}/code", "/code")
-    end = await bare_yard.run("pwd", "-P", mounts=(mount,), working_dir="/code/now")
-    assert bare_yard.out(end.attempt) == f"{place}/code/v1\n"
+async def test_a_link_below_the_mount_may_be_the_working_directory(
+    unsandboxed: EngineHarness, base_dir: Path
+):
+    (base_dir / "code" / "v1").mkdir(parents=True)
+    (base_dir / "code" / "now").symlink_to("v1")
+    mount = Mount(f"file://{base_dir}/code", "/code")
+    end = await unsandboxed.run("pwd", "-P", mounts=(mount,), working_dir="/code/now")
+    assert unsandboxed.output(end.attempt) == f"{base_dir}/code/v1\n"
 
 
-async def test_several_are_shown_each_at_its_target(boxed_yard: Yard, place: Path):
+async def test_several_mounts_are_at_their_targets(sandboxed: EngineHarness, base_dir: Path):
     for name in ("a", "b"):
-        (place / name).mkdir()
-        (place / name / f"in-{name}").write_text("")
-    mounts = (Mount(f"file://{place}/a", "/m/a"), Mount(f"file://{place}/b", "/m/b", read_only=True))
-    end = await boxed_yard.run("sh", "-c", "ls /m/a /m/b; touch /m/b/x", mounts=mounts)
-    assert "in-a" in boxed_yard.out(end.attempt)
-    assert "in-b" in boxed_yard.out(end.attempt)
-    assert "Read-only file system" in boxed_yard.out(end.attempt, stream=1)
-    assert [os.listdir(boxed_yard.paths.stage / name) for name in ("0", "1")] == [[], []]
+        (base_dir / name).mkdir()
+        (base_dir / name / f"in-{name}").write_text("")
+    mounts = (Mount(f"file://{base_dir}/a", "/m/a"), Mount(f"file://{base_dir}/b", "/m/b", read_only=True))
+    end = await sandboxed.run("sh", "-c", "ls /m/a /m/b; touch /m/b/x", mounts=mounts)
+    assert "in-a" in sandboxed.output(end.attempt)
+    assert "in-b" in sandboxed.output(end.attempt)
+    assert "Read-only file system" in sandboxed.output(end.attempt, stream=1)
+    assert [os.listdir(sandboxed.paths.stage / name) for name in ("0", "1")] == [[], []]
 
 
-async def test_names_that_are_no_attempts_are_none(bare_yard: Yard):
-    end = await bare_yard.run("true")
+async def test_other_names_in_the_attempts_directory_are_ignored(unsandboxed: EngineHarness):
+    end = await unsandboxed.run("true")
     for name in ("x", "1", "a.b_c", "1.x_master-0", "9" * 30 + ".1_master-0", "9" * 19 + ".1_master-0"):
-        (bare_yard.paths.attempts / name).mkdir()
-    assert await bare_yard.engine.stored() == [end.attempt]
+        (unsandboxed.paths.attempts / name).mkdir()
+    assert await unsandboxed.engine.stored() == [end.attempt]

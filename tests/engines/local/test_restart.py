@@ -1,13 +1,13 @@
-"""A replica that has ended is started again in its place, once for each time that it is asked for."""
+"""A replica that has ended is restarted in base_dir, once for each restart number."""
 
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.engines.local.test_recovery import gone
-from tests.engines.local.yard import MASTER, Yard
+from tests.engines.local.harness import MASTER, EngineHarness, supervisor_ended
 from turnout import chaos
 from turnout.job import Cause, Ended, Launch, Mount, Policy, Program, ReplicaName, Role, Started, Synced
 from turnout.vault import KeyRing
@@ -16,148 +16,160 @@ WORKER = ReplicaName("worker", 0)
 KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
 
 
-async def started(yard: Yard, launch: Launch, restarts: int, name: ReplicaName = MASTER) -> Started:
+async def started(
+    harness: EngineHarness, launch: Launch, restarts: int, name: ReplicaName = MASTER
+) -> Started:
     wanted = launch.attempt, name, restarts
-    found = await yard.wait(lambda r: isinstance(r, Started) and (r.attempt, r.replica, r.restarts) == wanted)
+    found = await harness.wait(
+        lambda r: isinstance(r, Started) and (r.attempt, r.replica, r.restarts) == wanted
+    )
     assert isinstance(found, Started)
     return found
 
 
-async def ended(yard: Yard, launch: Launch, restarts: int, name: ReplicaName = MASTER) -> Ended:
+async def ended(harness: EngineHarness, launch: Launch, restarts: int, name: ReplicaName = MASTER) -> Ended:
     wanted = launch.attempt, name, restarts
-    found = await yard.wait(lambda r: isinstance(r, Ended) and (r.attempt, r.replica, r.restarts) == wanted)
+    found = await harness.wait(
+        lambda r: isinstance(r, Ended) and (r.attempt, r.replica, r.restarts) == wanted
+    )
     assert isinstance(found, Ended)
     return found
 
 
 @pytest.fixture
-def count(place: Path) -> Path:
+def count(base_dir: Path) -> Path:
     """A directory that jobs can write to."""
-    directory = place / "count"
+    directory = base_dir / "count"
     directory.mkdir()
     directory.chmod(0o777)
     return directory
 
 
-def counting(yard: Yard, count: Path, script: str, **details: object) -> Launch:
-    """`$n` says how often it has been started."""
+def counting_launch(harness: EngineHarness, count: Path, script: str, **details: Any) -> Launch:
+    """In the script, `$n` is the number of starts so far."""
     counted = "echo x >> $TURNOUT_MOUNT_0/count; n=$(wc -l < $TURNOUT_MOUNT_0/count); echo start $n; "
-    return yard.launch("sh", "-c", counted + script, mounts=(Mount(f"file://{count}", "/data"),), **details)  # type: ignore[arg-type]
+    return harness.launch(
+        "sh", "-c", counted + script, mounts=(Mount(f"file://{count}", "/data"),), **details
+    )
 
 
 def starts(count: Path) -> int:
     return len((count / "count").read_text().split())
 
 
-async def test_it_has_its_name_address_ports_files_and_log_again(yard: Yard):
+async def test_a_restarted_replica_keeps_name_address_ports_files_and_log(harness: EngineHarness):
     script = (
         'echo "$HOSTNAME $MASTER_ADDR:$MASTER_PORT $TF_CONFIG"; if [ -e $HOME/left ]; then exit 3; fi; '
         "touch $HOME/left; kill -9 $$"
     )
-    launch = yard.launch("sh", "-c", script)
-    await yard.engine.start(launch)
-    first = await ended(yard, launch, 0)
+    launch = harness.launch("sh", "-c", script)
+    await harness.engine.start(launch)
+    first = await ended(harness, launch, 0)
     assert (first.cause, first.signal) == (Cause.EXIT, 9)
-    await yard.engine.restart(launch, MASTER, 1)
-    second = await ended(yard, launch, 1)
+    await harness.engine.restart(launch, MASTER, 1)
+    second = await ended(harness, launch, 1)
     assert (second.cause, second.code) == (Cause.EXIT, 3)
-    one, other = yard.out(launch.attempt).splitlines()
+    one, other = harness.output(launch.attempt).splitlines()
     assert one == other
-    assert (await started(yard, launch, 1)).address == (await started(yard, launch, 0)).address
+    assert (await started(harness, launch, 1)).address == (await started(harness, launch, 0)).address
 
 
-async def test_the_others_go_on(yard: Yard, count: Path):
+async def test_the_other_replicas_continue(harness: EngineHarness, count: Path):
     asleep = Program(("sleep", "1000"))
     roles = (Role("master", asleep, leads=True), Role("worker", asleep, 1))
-    launch = yard.launch(roles=roles)
-    await yard.engine.start(launch)
-    master, worker = await started(yard, launch, 0), await started(yard, launch, 0, WORKER)
+    launch = harness.launch(roles=roles)
+    await harness.engine.start(launch)
+    master, worker = await started(harness, launch, 0), await started(harness, launch, 0, WORKER)
     os.kill(worker.pid, signal.SIGKILL)
-    await ended(yard, launch, 0, WORKER)
-    await yard.engine.restart(launch, WORKER, 1)
-    assert (await started(yard, launch, 1, WORKER)).pid != worker.pid
+    await ended(harness, launch, 0, WORKER)
+    await harness.engine.restart(launch, WORKER, 1)
+    assert (await started(harness, launch, 1, WORKER)).pid != worker.pid
     assert os.path.exists(f"/proc/{master.pid}")
-    await yard.engine.stop(launch.attempt, 0)
+    await harness.engine.stop(launch.attempt, 0)
     for name, restarts in ((MASTER, 0), (WORKER, 1)):
-        assert (await ended(yard, launch, restarts, name)).cause == Cause.STOPPED
+        assert (await ended(harness, launch, restarts, name)).cause == Cause.STOPPED
 
 
-async def test_asked_twice_it_starts_once(yard: Yard, count: Path):
-    launch = counting(yard, count, "if [ $n -gt 1 ]; then sleep 0.3; exit 0; fi; kill -9 $$")
-    await yard.engine.start(launch)
-    await ended(yard, launch, 0)
+async def test_a_repeated_restart_starts_it_once(harness: EngineHarness, count: Path):
+    launch = counting_launch(harness, count, "if [ $n -gt 1 ]; then sleep 0.3; exit 0; fi; kill -9 $$")
+    await harness.engine.start(launch)
+    await ended(harness, launch, 0)
     for _ in range(3):
-        await yard.engine.restart(launch, MASTER, 1)
-    assert (await ended(yard, launch, 1)).code == 0
-    await yard.engine.restart(launch, MASTER, 1)
-    await yard.run("true")
+        await harness.engine.restart(launch, MASTER, 1)
+    assert (await ended(harness, launch, 1)).code == 0
+    await harness.engine.restart(launch, MASTER, 1)
+    await harness.run("true")
     assert starts(count) == 2
 
 
-async def test_a_time_limit_counts_from_the_first_start(yard: Yard, count: Path):
+async def test_a_time_limit_counts_from_the_first_start(harness: EngineHarness, count: Path):
     script = "if [ $n -gt 1 ]; then sleep 1000; fi; sleep 1; kill -9 $$"
-    launch = counting(yard, count, script, policy=Policy(time_limit=2, grace=1))
-    await yard.engine.start(launch)
-    await ended(yard, launch, 0)
-    await yard.engine.restart(launch, MASTER, 1)
-    end = await ended(yard, launch, 1)
+    launch = counting_launch(harness, count, script, policy=Policy(time_limit=2, grace=1))
+    await harness.engine.start(launch)
+    await ended(harness, launch, 0)
+    await harness.engine.restart(launch, MASTER, 1)
+    end = await ended(harness, launch, 1)
     assert end.cause == Cause.TIME_LIMIT
-    begun, again = await started(yard, launch, 0), await started(yard, launch, 1)
+    begun, again = await started(harness, launch, 0), await started(harness, launch, 1)
     assert end.at - begun.at >= 2e9 > end.at - again.at
 
 
-async def test_the_next_service_and_the_next_keeper_know_which_start_it_is(yard: Yard, count: Path):
-    launch = counting(yard, count, "if [ $n -gt 1 ]; then sleep 1000; fi; kill -9 $$")
-    await yard.engine.start(launch)
-    await ended(yard, launch, 0)
-    await yard.engine.restart(launch, MASTER, 1)
-    again = await started(yard, launch, 1)
-    await yard.leave()
-    await yard.come_back()
-    assert await started(yard, launch, 1) == again
-    await yard.kill_keeper()
-    assert await started(yard, launch, 1) == again
-    await yard.engine.restart(launch, MASTER, 1)
-    await yard.engine.stop(launch.attempt, 0)
-    assert (await ended(yard, launch, 1)).cause == Cause.STOPPED
-    assert starts(count) == 2
-
-
-@pytest.mark.parametrize("point", ["keeper.again", "keeper.respawned"])
-async def test_a_keeper_killed_in_the_middle(
-    yard: Yard, count: Path, point: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_next_service_and_supervisor_know_the_number_of_restarts(
+    harness: EngineHarness, count: Path
 ):
-    """It has started or it has not: what does not run is asked for again, and nothing runs twice."""
-    await yard.leave()
-    await gone(yard)
-    monkeypatch.setattr(chaos, "kill_at", point)
-    await yard.come_back()
-    monkeypatch.setattr(chaos, "kill_at", "")
-    launch = counting(yard, count, "if [ $n -gt 1 ]; then sleep 1000; fi; kill -9 $$")
-    await yard.engine.start(launch)
-    await ended(yard, launch, 0)
-    yard.reports.clear()
-    await yard.engine.restart(launch, MASTER, 1)
-    await yard.wait(lambda report: isinstance(report, Synced))
-    told = {report.restarts for report in yard.reports if isinstance(report, Started)}
-    assert told == ({0} if point == "keeper.again" else {0, 1})
-    await yard.engine.restart(launch, MASTER, 1)
-    await started(yard, launch, 1)
-    await yard.printed(launch.attempt, "start 2")
-    await yard.run("true")
+    launch = counting_launch(harness, count, "if [ $n -gt 1 ]; then sleep 1000; fi; kill -9 $$")
+    await harness.engine.start(launch)
+    await ended(harness, launch, 0)
+    await harness.engine.restart(launch, MASTER, 1)
+    again = await started(harness, launch, 1)
+    await harness.disconnect()
+    await harness.reconnect()
+    assert await started(harness, launch, 1) == again
+    await harness.kill_supervisor()
+    assert await started(harness, launch, 1) == again
+    await harness.engine.restart(launch, MASTER, 1)
+    await harness.engine.stop(launch.attempt, 0)
+    assert (await ended(harness, launch, 1)).cause == Cause.STOPPED
     assert starts(count) == 2
-    await yard.engine.stop(launch.attempt, 0)
-    assert (await ended(yard, launch, 1)).cause == Cause.STOPPED
+
+
+@pytest.mark.parametrize("point", ["again", "moved_in", "prepared", "starting", "respawned"])
+async def test_a_supervisor_killed_during_a_restart_starts_it_at_most_once(
+    harness: EngineHarness, count: Path, point: str, monkeypatch: pytest.MonkeyPatch
+):
+    """If the replica does not run afterwards, the restart is repeated. It never runs twice."""
+    launch = counting_launch(harness, count, "if [ $n -gt 1 ]; then sleep 1000; fi; kill -9 $$")
+    await harness.engine.start(launch)
+    await ended(harness, launch, 0)
+    await harness.disconnect()
+    await supervisor_ended(harness)
+    monkeypatch.setattr(chaos, "kill_at", f"supervisor.{point}")
+    await harness.reconnect()
+    monkeypatch.setattr(chaos, "kill_at", "")
+    harness.reports.clear()
+    await harness.engine.restart(launch, MASTER, 1)
+    await harness.wait(lambda report: isinstance(report, Synced))
+    reported = {report.restarts for report in harness.reports if isinstance(report, Started)}
+    assert reported == ({0, 1} if point == "respawned" else {0})
+    await harness.engine.restart(launch, MASTER, 1)
+    await started(harness, launch, 1)
+    await harness.wait_for_output(launch.attempt, "start 2")
+    await harness.run("true")
+    assert starts(count) == 2
+    await harness.engine.stop(launch.attempt, 0)
+    assert (await ended(harness, launch, 1)).cause == Cause.STOPPED
 
 
 @pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
-async def test_a_sealed_log_goes_on_too(place: Path, tmp_path: Path, sandbox: str):
+async def test_an_encrypted_log_continues_after_a_restart(base_dir: Path, tmp_path: Path, sandbox: str):
     (tmp_path / "key").write_bytes(b"\1" * 32)
-    async with Yard(place, sandbox=sandbox, ring=KeyRing({KEY: str(tmp_path / "key")})) as yard:
-        launch = yard.launch("sh", "-c", "echo said; echo told >&2; kill -9 $$", key=KEY)
-        await yard.engine.start(launch)
-        assert (await ended(yard, launch, 0)).signal == 9
-        await yard.engine.restart(launch, MASTER, 1)
-        assert (await ended(yard, launch, 1)).signal == 9
-        assert yard.out(launch.attempt) == "said\n" * 2
-        assert yard.out(launch.attempt, stream=1).count("told\n") == 2
+    async with EngineHarness(
+        base_dir, sandbox=sandbox, ring=KeyRing({KEY: str(tmp_path / "key")})
+    ) as harness:
+        launch = harness.launch("sh", "-c", "echo out; echo err >&2; kill -9 $$", key=KEY)
+        await harness.engine.start(launch)
+        assert (await ended(harness, launch, 0)).signal == 9
+        await harness.engine.restart(launch, MASTER, 1)
+        assert (await ended(harness, launch, 1)).signal == 9
+        assert harness.output(launch.attempt) == "out\n" * 2
+        assert harness.output(launch.attempt, stream=1).count("err\n") == 2

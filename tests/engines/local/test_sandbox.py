@@ -1,10 +1,10 @@
-"""A program in the sandbox tries to get at what is not its own."""
+"""A program in the sandbox tries to reach files and processes outside of it."""
 
 import json
 import os
 from pathlib import Path
 
-from tests.engines.local.yard import MASTER, Yard
+from tests.engines.local.harness import MASTER, EngineHarness
 from turnout.job import Mount
 
 ATTACK = """
@@ -43,7 +43,7 @@ found = {
     'write usr': attempt(lambda: write('/usr/turnout')),
     'write etc': attempt(lambda: write('/etc/turnout')),
     'write status': attempt(lambda: write('/run/out/x')),
-    'kill keeper': attempt(lambda: os.kill(int(victim), signal.SIGKILL)),
+    'kill supervisor': attempt(lambda: os.kill(int(victim), signal.SIGKILL)),
     'kill all': attempt(lambda: os.kill(-1, 0)),
     'setuid': attempt(lambda: os.setuid(0)),
     'mount': os.system('mount -t tmpfs none /mnt 2>/dev/null') == 0,
@@ -60,20 +60,20 @@ print(json.dumps(found))
 """
 
 
-async def test_the_attack(boxed_yard: Yard, place: Path):
-    yard = boxed_yard
-    for path in (yard.paths.root_key, yard.paths.database):
+async def test_attacks_from_inside_the_sandbox_fail(sandboxed: EngineHarness, base_dir: Path):
+    harness = sandboxed
+    for path in (harness.paths.root_key, harness.paths.database):
         path.write_text("secret")
         path.chmod(0o644)
-    other = await yard.run("sh", "-c", "echo secret > work.txt; echo secret")
-    theirs = yard.paths.replica(other.attempt, MASTER) / "stdout"
-    secrets = (yard.paths.root_key, yard.paths.database, yard.paths.keeper / "journal", theirs)
-    (place / "own").mkdir()
-    mounts = (Mount(f"file://{place}/own", "/data"),)
-    attempt = await yard.python(ATTACK, *map(str, secrets), str(yard.keeper), mounts=mounts)
-    end = await yard.ended(attempt)
-    assert end.code == 0, yard.out(attempt, stream=1)
-    found = json.loads(yard.out(attempt))
+    other = await harness.run("sh", "-c", "echo secret > work.txt; echo secret")
+    theirs = harness.paths.replica(other.attempt, MASTER) / "stdout"
+    secrets = (harness.paths.root_key, harness.paths.database, harness.paths.supervisor / "journal", theirs)
+    (base_dir / "own").mkdir()
+    mounts = (Mount(f"file://{base_dir}/own", "/data"),)
+    attempt = await harness.python(ATTACK, *map(str, secrets), str(harness.supervisor), mounts=mounts)
+    end = await harness.ended(attempt)
+    assert end.code == 0, harness.output(attempt, stream=1)
+    found = json.loads(harness.output(attempt))
     assert found["uid"] != 0
     for secret in (
         "root key",
@@ -86,7 +86,7 @@ async def test_the_attack(boxed_yard: Yard, place: Path):
     ):
         assert found[secret] == "FileNotFoundError", secret
     assert found["write usr"] == found["write etc"] == found["write status"] == "OSError"
-    assert found["kill keeper"] == "ProcessLookupError"
+    assert found["kill supervisor"] == "ProcessLookupError"
     assert found["kill all"] in {True, "ProcessLookupError", "PermissionError"}
     assert found["setuid"] in {"PermissionError", "OSError"}
     assert not found["mount"]
@@ -94,43 +94,43 @@ async def test_the_attack(boxed_yard: Yard, place: Path):
     assert found["capabilities"] == ["0" * 16]
     assert set(found["outside"]) == {"FileNotFoundError"}
     assert found["below a mount"] == "OSError"
-    home = yard.paths.replica(attempt, MASTER)
-    own = {f"{home}/box/out", f"{home}/box/hosts", f"{home}/work", f"{home}/tmp"}
-    shown = {source for source, _ in found["mounts"] if source.startswith(str(yard.paths.data))}
-    assert shown == own | {source for source in shown if source.startswith(f"{yard.paths.runtimes}/")}
+    home = harness.paths.replica(attempt, MASTER)
+    own = {f"{home}/space/{name}" for name in ("box/out", "box/hosts", "work", "tmp")}
+    shown = {source for source, _ in found["mounts"] if source.startswith(str(harness.paths.data))}
+    assert shown == own | {source for source in shown if source.startswith(f"{harness.paths.runtimes}/")}
     assert found["descriptors"] == ["0", "1", "2", "3"]
     assert not [name for name in found["environment"] if name.startswith("TURNOUT_") and "KEY" in name]
 
 
-async def test_what_it_writes_elsewhere_is_gone(boxed_yard: Yard):
-    end = await boxed_yard.run(
+async def test_writes_outside_the_workspace_do_not_stay(sandboxed: EngineHarness):
+    end = await sandboxed.run(
         "sh", "-c", "echo x > /var/x && echo x > /home/x && echo x > /tmp/x && ls /tmp /var"
     )
-    assert end.code == 0, boxed_yard.out(end.attempt, stream=1)
+    assert end.code == 0, sandboxed.output(end.attempt, stream=1)
     assert not Path("/var/x").exists()
     assert not Path("/home/x").exists()
-    again = await boxed_yard.run("ls", "/tmp")
-    assert boxed_yard.out(again.attempt) == ""
+    again = await sandboxed.run("ls", "/tmp")
+    assert sandboxed.output(again.attempt) == ""
 
 
-async def test_bubblewrap_itself_does_not_load_what_the_user_names(boxed_yard: Yard, place: Path):
-    (place / "evil").mkdir()
-    end = await boxed_yard.run(
+async def test_bubblewrap_itself_ignores_the_users_ld_preload(sandboxed: EngineHarness, base_dir: Path):
+    (base_dir / "evil").mkdir()
+    end = await sandboxed.run(
         "sh",
         "-c",
         "echo $LD_PRELOAD",
         env={"LD_PRELOAD": "/data/evil.so"},
-        mounts=(Mount(f"file://{place}/evil", "/data"),),
+        mounts=(Mount(f"file://{base_dir}/evil", "/data"),),
     )
-    assert boxed_yard.out(end.attempt) == "/data/evil.so\n"
-    # The loader complains once for each program that it loads in there: the shell alone.
-    assert boxed_yard.out(end.attempt, stream=1).count("cannot be preloaded") == 1
+    assert sandboxed.output(end.attempt) == "/data/evil.so\n"
+    # The loader complains once for each program that it loads in the sandbox: only for the shell.
+    assert sandboxed.output(end.attempt, stream=1).count("cannot be preloaded") == 1
 
 
-async def test_names_of_users_and_hosts_are_known(boxed_yard: Yard):
-    end = await boxed_yard.run(
+async def test_names_of_users_and_hosts_are_resolved(sandboxed: EngineHarness):
+    end = await sandboxed.run(
         "sh", "-c", "id -un; getent hosts localhost; test -w /dev/shm && test -c /dev/urandom"
     )
     assert end.code == 0
-    name = "turnout-job" if os.geteuid() == 0 else None
-    assert name is None or boxed_yard.out(end.attempt).startswith(name)
+    name = "job-1" if os.geteuid() == 0 else None
+    assert name is None or sandboxed.output(end.attempt).startswith(name)

@@ -1,15 +1,15 @@
-"""Directories of a replica's own, at places that its cloud promises."""
+"""Scratch directories of a replica, at paths that its cloud promises."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.engines.local.yard import MASTER, Yard
+from tests.engines.local.harness import MASTER, EngineHarness
 from turnout.engines import Refused
 from turnout.job import Mount
 
-PLACES = ("/cache", "/home/ma-user")
+DIRECTORIES = ("/cache", "/home/ma-user")
 
 
 def open_directory(path: Path) -> Mount:
@@ -18,90 +18,94 @@ def open_directory(path: Path) -> Mount:
     return Mount(f"file://{path}", "/home/ma-user/modelarts/inputs/data_url_0")
 
 
-async def test_it_is_empty_writable_and_nobody_elses(yard: Yard):
+async def test_a_scratch_directory_is_empty_writable_and_private(harness: EngineHarness):
     program = "import os, sys; print(os.listdir(sys.argv[1])); open(sys.argv[1] + '/x', 'w').write('mine')"
-    first = await yard.ended(await yard.python(program, "/cache", scratch=PLACES))
-    assert first.code == 0, yard.out(first.attempt, stream=1)
-    again = await yard.ended(await yard.python(program, "/cache", scratch=PLACES))
-    assert yard.out(first.attempt) == yard.out(again.attempt) == "[]\n"
+    first = await harness.ended(await harness.python(program, "/cache", scratch=DIRECTORIES))
+    assert first.code == 0, harness.output(first.attempt, stream=1)
+    again = await harness.ended(await harness.python(program, "/cache", scratch=DIRECTORIES))
+    assert harness.output(first.attempt) == harness.output(again.attempt) == "[]\n"
     assert not Path("/cache").exists()
 
 
-async def test_a_mount_may_lie_within(yard: Yard, place: Path):
-    mount = open_directory(place / "input")
-    (place / "input" / "data").write_text("42")
+async def test_a_mount_can_be_inside_a_scratch_directory(harness: EngineHarness, base_dir: Path):
+    mount = open_directory(base_dir / "input")
+    (base_dir / "input" / "data").write_text("42")
     program = "import sys; here = sys.argv[1].split('=')[1]; print(open(here + '/data').read())"
-    attempt = await yard.python(program, f"--data_url={mount.target}", mounts=(mount,), scratch=PLACES)
-    assert (await yard.ended(attempt)).code == 0, yard.out(attempt, stream=1)
-    assert yard.out(attempt) == "42\n"
+    attempt = await harness.python(
+        program, f"--data_url={mount.target}", mounts=(mount,), scratch=DIRECTORIES
+    )
+    assert (await harness.ended(attempt)).code == 0, harness.output(attempt, stream=1)
+    assert harness.output(attempt) == "42\n"
 
 
-async def test_variables_and_the_working_directory_may_name_it(yard: Yard):
-    attempt = await yard.start(
+async def test_variables_and_the_working_directory_can_use_a_scratch_directory(harness: EngineHarness):
+    attempt = await harness.start(
         "sh",
         "-c",
         'pwd; echo x > "$MINE/x" && ls',
         env={"MINE": "/home/ma-user"},
         working_dir="/home/ma-user",
-        scratch=PLACES,
+        scratch=DIRECTORIES,
     )
-    assert (await yard.ended(attempt)).code == 0, yard.out(attempt, stream=1)
-    where, _, there = yard.out(attempt).partition("\n")
+    assert (await harness.ended(attempt)).code == 0, harness.output(attempt, stream=1)
+    where, _, there = harness.output(attempt).partition("\n")
     assert where.endswith("/home/ma-user")
     assert there == "x\n"
 
 
 @pytest.mark.parametrize("keep", [False, True])
-async def test_it_goes_with_the_workspace(yard: Yard, keep: bool):
-    end = await yard.run("sh", "-c", "echo x > $D/x", env={"D": "/cache"}, scratch=PLACES)
-    home = yard.paths.replica(end.attempt, MASTER)
-    await yard.engine.forget(end.attempt, keep_workspace=keep)
-    # Whatever the keeper is told after that, it does after that.
-    await yard.run("true")
-    left = {path.name for path in home.iterdir()} & {"work", "tmp", "scratch"}
+async def test_scratch_directories_are_removed_with_the_workspace(harness: EngineHarness, keep: bool):
+    end = await harness.run("sh", "-c", "echo x > $D/x", env={"D": "/cache"}, scratch=DIRECTORIES)
+    home = harness.paths.replica(end.attempt, MASTER)
+    await harness.engine.forget(end.attempt, keep_workspace=keep)
+    # The supervisor handles messages in order.
+    await harness.run("true")
     if keep:
-        assert left == {"work", "tmp", *(["scratch"] if yard.sandbox == "bubblewrap" else [])}
+        left = {path.name for path in (home / "space").iterdir()} & {"work", "tmp", "scratch"}
+        assert left == {"work", "tmp", *(["scratch"] if harness.sandbox == "bubblewrap" else [])}
     else:
-        while {path.name for path in home.iterdir()} & {"work", "tmp", "scratch"}:
-            await yard.run("true")
+        assert not (home / "space").exists()
 
 
-async def test_what_was_left_in_it_is_not_there_for_the_next(yard: Yard):
+async def test_the_next_job_gets_an_empty_scratch_directory(harness: EngineHarness):
     for _ in range(4):
-        end = await yard.run("ls", "-A", "/cache", scratch=("/cache",))
-        assert (end.code, yard.out(end.attempt)) == (0, "")
-        await yard.engine.forget(end.attempt)
-        end = await yard.run("sh", "-c", "ls -A > $D/list; ls $D", env={"D": "/cache"}, scratch=("/cache",))
-        assert yard.out(end.attempt) == "list\n"
-        await yard.engine.forget(end.attempt)
+        end = await harness.run("ls", "-A", "/cache", scratch=("/cache",))
+        assert (end.code, harness.output(end.attempt)) == (0, "")
+        await harness.engine.forget(end.attempt)
+        end = await harness.run(
+            "sh", "-c", "ls -A > $D/list; ls $D", env={"D": "/cache"}, scratch=("/cache",)
+        )
+        assert harness.output(end.attempt) == "list\n"
+        await harness.engine.forget(end.attempt)
 
 
-async def test_within_a_mount_it_cannot_be(yard: Yard, place: Path):
-    mount = open_directory(place / "input")
+async def test_a_scratch_directory_cannot_be_inside_a_mount(harness: EngineHarness, base_dir: Path):
+    mount = open_directory(base_dir / "input")
     with pytest.raises(Refused, match=r"scratch directory .* lies within"):
-        await yard.run("true", mounts=(mount,), scratch=(mount.target + "/own",))
-    assert os.listdir(place / "input") == []
+        await harness.run("true", mounts=(mount,), scratch=(mount.target + "/own",))
+    assert os.listdir(base_dir / "input") == []
 
 
-# Who the program thinks it is.
+# The user that the program sees itself as.
 
 
 @pytest.mark.parametrize(("uid", "name"), [(1000, "ma-user"), (0, "root"), (65535, "ma-user")])
-async def test_a_user_id_of_its_own(boxed_yard: Yard, place: Path, uid: int, name: str):
-    mount = open_directory(place / "output")
+async def test_a_program_can_have_a_user_id_of_its_own(
+    sandboxed: EngineHarness, base_dir: Path, uid: int, name: str
+):
+    mount = open_directory(base_dir / "output")
     command = f"id -u; id -un; echo $USER; echo ~; touch {mount.target}/made"
     command += "; ls /proc/self/fd | wc -l; grep CapEff /proc/self/status"
-    attempt = await boxed_yard.start(
-        "sh", "-c", command, user=uid, mounts=(mount,), scratch=PLACES, dialect="modelarts"
+    attempt = await sandboxed.start(
+        "sh", "-c", command, user=uid, mounts=(mount,), scratch=DIRECTORIES, dialect="modelarts"
     )
-    assert (await boxed_yard.ended(attempt)).code == 0, boxed_yard.out(attempt, stream=1)
-    said = boxed_yard.out(attempt).split()
-    assert said == [str(uid), name, name, "/home/ma-user", "4", "CapEff:", "0" * 16]
-    keeper = Path(f"/proc/{boxed_yard.keeper}").stat().st_uid
-    assert (place / "output" / "made").stat().st_uid == keeper
+    assert (await sandboxed.ended(attempt)).code == 0, sandboxed.output(attempt, stream=1)
+    printed = sandboxed.output(attempt).split()
+    assert printed == [str(uid), name, name, "/home/ma-user", "4", "CapEff:", "0" * 16]
+    assert (base_dir / "output" / "made").stat().st_uid == sandboxed.accounts.of("default").uid
 
 
-async def test_a_root_of_its_own_can_do_no_more(boxed_yard: Yard):
+async def test_a_program_that_sees_itself_as_root_has_no_more_rights(sandboxed: EngineHarness):
     command = "mount -t tmpfs none /mnt || chroot / true || chown 1 /tmp || unshare -m true"
-    end = await boxed_yard.run("sh", "-c", command, user=0)
+    end = await sandboxed.run("sh", "-c", command, user=0)
     assert end.code != 0

@@ -6,14 +6,18 @@ import io
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import google_crc32c
 import pytest
-from google.api_core.exceptions import Conflict, NotFound, PreconditionFailed
+from google.api_core.exceptions import Conflict, Forbidden, NotFound, PreconditionFailed
 from google.cloud import storage
+from google.oauth2.credentials import Credentials
 
-from tests.running import ROOT, running
+from tests.running import KEY, ROOT, running
+from turnout.access import make_token
 
 
 @pytest.fixture
@@ -162,6 +166,34 @@ def test_what_a_job_wrote_itself_can_be_downloaded(bucket, service):
     (service.data / "buckets" / bucket.name / "model.bin").write_bytes(b"weights")
     assert bucket.blob("model.bin").download_as_bytes() == b"weights"
     assert bucket.get_blob("model.bin").md5_hash is None
+
+
+def test_who_may_not_hears_why(service, monkeypatch):
+    """On 401 the library would say "Anonymous credentials cannot be refreshed" instead."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.endpoint)
+    page = {"Origin": "https://elsewhere.example"}
+    with storage.Client(project="any", extra_headers=page) as client:
+        with pytest.raises(Forbidden, match="send Authorization: Bearer"):
+            list(client.list_buckets())
+        with pytest.raises(Forbidden, match="send Authorization: Bearer"):
+            client.bucket("b").blob("a").upload_from_string("x")
+    wrong = Credentials(make_token(KEY._replace(secret="wrong"), time.time()))
+    refused = pytest.raises(Forbidden, match="no such key, or a wrong secret")
+    with storage.Client(project="any", credentials=wrong) as client, refused:
+        list(client.list_buckets())
+
+
+def test_a_token_that_has_expired_is_replaced(service, monkeypatch):
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.endpoint)
+
+    def refresh(request: object, scopes: object) -> tuple[str, datetime]:
+        until = datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=1)
+        return make_token(KEY, time.time()), until
+
+    expired = Credentials(make_token(KEY, time.time() - 7200), refresh_handler=refresh)
+    with storage.Client(project="any", credentials=expired) as client:
+        client.bucket("refreshed").blob("a").upload_from_string("x")
+        assert [blob.name for blob in client.list_blobs("refreshed")] == ["a"]
 
 
 def test_several_uploads_at_a_time(bucket):

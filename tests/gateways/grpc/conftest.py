@@ -1,5 +1,6 @@
 """The real process in front of a REST service that is made up."""
 
+import socket
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +11,9 @@ import pytest
 from google.cloud.aiplatform_v1 import JobServiceClient
 from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
 
-from tests.doors.grpc.stub import Stub, stub
-from tests.running import free_port
-from turnout.doors.grpc import Orders
-from turnout.doors.grpc.process import COMMAND
+from tests.gateways.grpc.stub import Stub, stub
+from turnout.gateways.grpc import GatewaySetup
+from turnout.gateways.grpc.process import PROGRAM
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 """As Google's clients set it when they open a channel themselves."""
@@ -38,9 +38,11 @@ def fresh(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="module")
 def port(rest: Stub) -> Iterator[int]:
     """Where the process listens."""
-    at = free_port()
-    with start(Orders("127.0.0.1", at, f"http://127.0.0.1:{rest.port}")) as process:
-        yield at
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        start(GatewaySetup(listener.fileno(), "127.0.0.1", f"http://127.0.0.1:{rest.port}")) as process,
+    ):
+        yield listener.getsockname()[1]
     assert process.returncode == 0, "it goes when its input ends"
 
 
@@ -56,9 +58,9 @@ def client(channel: grpc.Channel) -> Any:
     return JobServiceClient(transport=JobServiceGrpcTransport(channel=channel))
 
 
-def start(orders: Orders) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE)
+def start(setup: GatewaySetup) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(PROGRAM.command, stdin=subprocess.PIPE, pass_fds=[setup.listener])
     assert process.stdin
-    process.stdin.write(msgspec.json.encode(orders) + b"\n")
+    process.stdin.write(msgspec.json.encode(setup) + b"\n")
     process.stdin.flush()
     return process

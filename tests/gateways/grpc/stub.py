@@ -26,6 +26,8 @@ class Stub:
         self.gate.set()
         self.connections = 0
         self.port = 0
+        self.known = True
+        """Whether callers are."""
 
     def say(self, body: Any, status: int = 200) -> None:
         self.body, self.status = body, status
@@ -51,12 +53,18 @@ def stub() -> Iterator[Stub]:
             one.connections += 1
 
         def answer(self) -> None:
+            if self.path == "/turnout/v1/whoami":
+                self.send(200 if one.known else 401, {"project": "p"})
+                return
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             one.asked.append(Asked(self.command, self.path, json.loads(body) if body else None, headers))
             one.gate.wait(30)
-            content = one.body if isinstance(one.body, bytes) else json.dumps(one.body).encode()
-            self.send_response(one.status)
+            self.send(one.status, one.body)
+
+        def send(self, status: int, body: Any) -> None:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

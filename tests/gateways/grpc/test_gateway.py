@@ -13,7 +13,7 @@ from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 from google.protobuf import duration_pb2, field_mask_pb2
 
-from tests.doors.grpc.stub import Stub
+from tests.gateways.grpc.stub import Stub
 
 PLACE = "projects/p1/locations/us-central1"
 JOB = f"{PLACE}/customJobs/5942175266485829632"
@@ -240,8 +240,13 @@ def test_an_endless_message_is_cut_so_that_it_arrives(client: Any, rest: Stub):
         (500, b"\xff", "InternalServerError", "�"),
         (502, b"", "ServiceUnavailable", "502"),
         (418, b"{}", "Unknown", "{}"),
-        (200, b"[1]", "InternalServerError", "the answer is no CustomJob"),
-        (200, b'{"createTime": "2026-11-16 03:04:05"}', "InternalServerError", "the answer is no CustomJob"),
+        (200, b"[1]", "InternalServerError", "the response is not a valid CustomJob"),
+        (
+            200,
+            b'{"createTime": "2026-11-16 03:04:05"}',
+            "InternalServerError",
+            "the response is not a valid CustomJob",
+        ),
     ],
 )
 def test_an_answer_that_is_none(client: Any, rest: Stub, http: int, body: bytes, kind: str, text: str):
@@ -284,7 +289,7 @@ def test_a_value_that_json_has_no_words_for(client: Any, rest: Stub):
     ["/google.cloud.aiplatform.v1.JobService/CreateNasJob", "/google.cloud.aiplatform.v1.Nope/X", "/x"],
 )
 def test_other_methods_do_not_exist(channel: grpc.Channel, method: str):
-    with pytest.raises(grpc.RpcError, match="does not exist here") as caught:
+    with pytest.raises(grpc.RpcError, match="does not exist here; programs run as a CustomJob") as caught:
         channel.unary_unary(method)(b"")
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 

@@ -6,65 +6,87 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
-import grpc.aio
+import psutil
 import pytest
 from google.cloud.aiplatform_v1 import GetCustomJobRequest
 
-from tests.doors.grpc.conftest import start
-from tests.running import free_port
-from turnout.doors.grpc import Orders, beside, check, process
+from turnout.child_processes.bootstrap import Identity
 from turnout.errors import Misconfigured
+from turnout.gateways.grpc import GatewaySetup, check, process, run_process
 
+NOBODY = 65534
 GET = "/google.cloud.aiplatform.v1.JobService/GetCustomJob"
 
 
 async def ask(port: int) -> grpc.StatusCode:
-    """What a call is answered with, once somebody listens."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        try:
-            await channel.unary_unary(GET)(b"", wait_for_ready=True, timeout=30)
-        except grpc.aio.AioRpcError as error:
-            return error.code()
-    return grpc.StatusCode.OK
+    """What a call is answered with, once somebody listens. In a thread: grpc.aio crashes now and then under uvloop."""
+    error = await asyncio.to_thread(call, port, b"")
+    print(error.details())
+    return error.code()
 
 
-def doors_of(parent: int) -> list[int]:
+def call(port: int, message: bytes) -> Any:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(GET)(message, wait_for_ready=True, timeout=30)
+    return caught.value
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        yield one
+
+
+def nobody_there(listener: socket.socket, **details: Any) -> GatewaySetup:
+    """In front of a service that does not answer."""
+    return GatewaySetup(listener.fileno(), "127.0.0.1", "http://127.0.0.1:9", **details)
+
+
+def port_of(listener: socket.socket) -> int:
+    return listener.getsockname()[1]
+
+
+def gateways_of(parent: int) -> list[int]:
     tasks = Path(f"/proc/{parent}/task").glob("*/children")
     pids = [int(pid) for task in tasks for pid in task.read_text().split()]
-    return [pid for pid in pids if b"turnout.doors.grpc" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in pids if b"turnout.gateways.grpc" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-async def test_it_is_started_again_and_ends_with_the_block(monkeypatch: pytest.MonkeyPatch):
+async def test_it_is_started_again_and_ends_with_the_block(
+    monkeypatch: pytest.MonkeyPatch, listener: socket.socket
+):
     monkeypatch.setattr(process, "_PAUSES", (0.01,))
-    port = free_port()
-    async with beside(Orders("127.0.0.1", port, "http://127.0.0.1:9")):
-        assert await ask(port) == grpc.StatusCode.INVALID_ARGUMENT
-        [first] = doors_of(os.getpid())
+    port = port_of(listener)
+    async with run_process(nobody_there(listener)):
+        assert await ask(port) == grpc.StatusCode.UNAVAILABLE
+        [first] = gateways_of(os.getpid())
         os.kill(first, signal.SIGKILL)
-        assert await ask(port) == grpc.StatusCode.INVALID_ARGUMENT
-        [second] = doors_of(os.getpid())
+        assert await ask(port) == grpc.StatusCode.UNAVAILABLE
+        [second] = gateways_of(os.getpid())
         assert second != first
-    assert doors_of(os.getpid()) == []
+    assert gateways_of(os.getpid()) == []
 
 
-def test_it_goes_when_the_service_is_killed():
-    port = free_port()
+def test_it_goes_when_the_service_is_killed(listener: socket.socket):
+    port = port_of(listener)
     script = (
         "import asyncio\n"
-        "from turnout.doors.grpc import Orders, beside\n"
+        "from turnout.gateways.grpc import GatewaySetup, run_process\n"
         "async def main():\n"
-        f"    async with beside(Orders('127.0.0.1', {port}, 'http://127.0.0.1:9')):\n"
+        f"    async with run_process(GatewaySetup({listener.fileno()}, '127.0.0.1', 'http://127.0.0.1:9')):\n"
         "        await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
-    service = subprocess.Popen([sys.executable, "-c", script])
+    service = subprocess.Popen([sys.executable, "-c", script], pass_fds=[listener.fileno()])
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         grpc.channel_ready_future(channel).result(30)
-    [door] = doors_of(service.pid)
-    watch = os.pidfd_open(door)
+    [gateway] = gateways_of(service.pid)
+    watch = os.pidfd_open(gateway)
     service.kill()
     service.wait()
     assert asyncio.run(gone(watch)), "it is still there"
@@ -82,35 +104,26 @@ async def gone(pidfd: int) -> bool:
     return True
 
 
-def test_a_port_that_somebody_has_is_not_shared(capfd: pytest.CaptureFixture[str]):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with start(Orders("127.0.0.1", port, "http://127.0.0.1:9")) as one:
-            assert one.wait(30) == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in capfd.readouterr().err
+async def test_without_the_service_calls_are_unavailable(listener: socket.socket):
+    port = port_of(listener)
+    async with run_process(nobody_there(listener)):
+        request = GetCustomJobRequest(name="projects/p/locations/l/customJobs/1")
+        error = await asyncio.to_thread(call, port, GetCustomJobRequest.serialize(request))
+        assert error.code() == grpc.StatusCode.UNAVAILABLE
+        assert "does not answer" in error.details()
 
 
-async def test_without_the_service_calls_are_unavailable(rest_port_of_nobody: int):
-    port = free_port()
-    async with beside(Orders("127.0.0.1", port, f"http://127.0.0.1:{rest_port_of_nobody}")):
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            request = GetCustomJobRequest(name="projects/p/locations/l/customJobs/1")
-            with pytest.raises(grpc.aio.AioRpcError, match="does not answer") as caught:
-                await channel.unary_unary(GET)(
-                    GetCustomJobRequest.serialize(request), wait_for_ready=True, timeout=30
-                )
-        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
-
-
-@pytest.fixture
-def rest_port_of_nobody() -> int:
-    return free_port()
-
-
-async def test_without_auth_only_our_own_user_comes_in():
-    port = free_port()
-    async with beside(Orders("127.0.0.1", port, "http://127.0.0.1:9", no_auth=True)):
+@pytest.mark.parametrize("other", [False, True])
+async def test_without_auth_only_our_own_user_comes_in(listener: socket.socket, other: bool):
+    """Also where the process itself runs as another user."""
+    if other and os.geteuid():
+        pytest.skip("only root can become another user")
+    port = port_of(listener)
+    setup = nobody_there(listener, no_auth=True, operator=os.getuid())
+    async with run_process(setup, Identity(NOBODY, NOBODY) if other else None):
         assert await ask(port) == grpc.StatusCode.INVALID_ARGUMENT
+        [gateway] = gateways_of(os.getpid())
+        assert psutil.Process(gateway).uids().real == (NOBODY if other else os.getuid())
         if os.geteuid() == 0:
             assert await asyncio.to_thread(ask_as_nobody, port) == "PERMISSION_DENIED"
 
@@ -129,7 +142,7 @@ def ask_as_nobody(port: int) -> str:
         "pipe(out, here)\n"
     )
     command = ["/usr/bin/python3", "-c", script]
-    relay = subprocess.Popen(command, stdout=subprocess.PIPE, user=65534, group=65534, cwd="/")
+    relay = subprocess.Popen(command, stdout=subprocess.PIPE, user=NOBODY, group=NOBODY, cwd="/")
     assert relay.stdout
     try:
         by_way_of = int(relay.stdout.readline())

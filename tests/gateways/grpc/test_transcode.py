@@ -8,9 +8,9 @@ from google.rpc import code_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.doors.grpc import errors, transcode
-from turnout.doors.grpc.methods import Method, methods
 from turnout.errors import Invalid
+from turnout.gateways.grpc import errors, transcode
+from turnout.gateways.grpc.methods import Method, methods
 
 METHODS = methods()
 

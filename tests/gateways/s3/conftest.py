@@ -14,9 +14,10 @@ from botocore.config import Config
 
 from tests.running import reachable_directory
 from turnout.access import Key, Keys
-from turnout.doors.s3 import app
-from turnout.storage.buckets import Buckets
-from turnout.storage.objects import Embedded
+from turnout.bodies import Bodies
+from turnout.gateways.s3.app import app
+from turnout.storage.embedded.buckets import Buckets
+from turnout.storage.embedded.objects import EmbeddedStore
 from turnout.web import LimitedProtocol
 
 ROOT = Key("AKIDtest", "a-secret-for-tests", "default", root=True)
@@ -29,10 +30,10 @@ class SomeKeys(Keys):
         self._keys = {key.id: key for key in keys}
 
 
-class Door:
+class Gateway:
     def __init__(self, buckets: Path) -> None:
         self.buckets = buckets
-        self.embedded = Embedded(Buckets(buckets, None))
+        self.embedded = EmbeddedStore(Buckets(buckets, None))
         self.port = 0
         self.clock = time.time
 
@@ -67,24 +68,24 @@ class Door:
 
 
 @contextlib.contextmanager
-def open_door(no_auth: bool = False) -> Iterator[Door]:
+def open_gateway(no_auth: bool = False) -> Iterator[Gateway]:
     with reachable_directory() as place, socket.create_server(("127.0.0.1", 0)) as listener:
-        door = Door(place / "buckets")
-        door.port = listener.getsockname()[1]
-        serve = app(door.embedded, SomeKeys(ROOT, OTHER), lambda: door.clock(), no_auth)
+        gateway = Gateway(place / "buckets")
+        gateway.port = listener.getsockname()[1]
+        serve = app(gateway.embedded, SomeKeys(ROOT, OTHER), lambda: gateway.clock(), Bodies(), no_auth)
         server = uvicorn.Server(
             uvicorn.Config(serve, http=LimitedProtocol, ws="none", lifespan="off", log_level="warning")
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield door
+            yield gateway
         finally:
             server.should_exit = True
             thread.join()
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
-    with open_door() as one:
+def gateway() -> Iterator[Gateway]:
+    with open_gateway() as one:
         yield one

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from turnout.access import Key, Keys
-from turnout.doors.s3.body import Body
-from turnout.doors.s3.errors import S3Error
-from turnout.doors.s3.sign import Asked, Chain, Signed, verify
-from turnout.storage import embedded_sums as sums
+from turnout.access.sigv4 import ChunkSigner, HttpRequest
+from turnout.gateways.s3.body import Body
+from turnout.gateways.s3.errors import S3Error
+from turnout.gateways.s3.sign import Verified, verify
+from turnout.storage.embedded import checksums
 
 # The example of AWS' documentation: 65 KiB of `a` in chunks of 64 KiB and 1 KiB.
 KEY = Key("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "default")
@@ -54,12 +55,12 @@ class Memory:
 
     @property
     def crc32c(self) -> str:
-        return sums.spelt(sums.extend(0, self.data))
+        return checksums.encode(checksums.extend(0, self.data))
 
 
-def example() -> tuple[Asked, Signed]:
-    asked = Asked("PUT", b"/examplebucket/chunkObject.txt", [], HEAD)
-    return asked, verify(Keys(KEY), asked, AT)
+def example() -> tuple[HttpRequest, Verified]:
+    request = HttpRequest("PUT", b"/examplebucket/chunkObject.txt", [], HEAD)
+    return request, verify(Keys(KEY), request, AT)
 
 
 def chunk(data: bytes, signature: bytes) -> bytes:
@@ -81,22 +82,22 @@ def read(body: Body, target: Memory, text: bytes, cuts: list[int]) -> bytes:
 
 @given(some.lists(some.integers(0, 100_000), max_size=6))
 def test_the_example_of_the_documentation(cuts: list[int]):
-    asked, signed = example()
+    request, signed = example()
     target = Memory()
-    assert read(Body(asked, signed.payload, signed.chain, target), target, wire(), cuts) == b"a" * 66560
+    assert read(Body(request, signed.payload, signed.chunks, target), target, wire(), cuts) == b"a" * 66560
 
 
 def test_a_changed_chunk_does_not_fit():
-    asked, signed = example()
-    body = Body(asked, signed.payload, signed.chain, Memory())
+    request, signed = example()
+    body = Body(request, signed.payload, signed.chunks, Memory())
     with pytest.raises(S3Error, match="signature of a chunk"):
         body.feed(wire(b"b" * 65536))
 
 
 @pytest.mark.parametrize("end", [10, 30_000, 66_000, 66_700])
 def test_a_body_that_ends_early(end: int):
-    asked, signed = example()
-    body = Body(asked, signed.payload, signed.chain, Memory())
+    request, signed = example()
+    body = Body(request, signed.payload, signed.chunks, Memory())
     body.feed(wire()[:end])
     with pytest.raises(S3Error) as error:
         body.finish()
@@ -116,7 +117,7 @@ def unsigned(data: bytes, trailer: str) -> tuple[Body, Memory]:
     headers = [("x-amz-decoded-content-length", str(len(data))), ("x-amz-trailer", trailer)]
     target = Memory()
     return Body(
-        Asked("PUT", b"/b/k", [], headers), "STREAMING-UNSIGNED-PAYLOAD-TRAILER", None, target
+        HttpRequest("PUT", b"/b/k", [], headers), "STREAMING-UNSIGNED-PAYLOAD-TRAILER", None, target
     ), target
 
 
@@ -168,19 +169,22 @@ def test_what_cannot_be_checked_is_refused():
 
 @pytest.mark.parametrize("tamper", [False, True])
 def test_a_signed_trailer(tamper: bool):
-    chain = Chain(b"key", "20130524T000000Z", "20130524/r/s3/aws4_request", "0" * 64)
+    chain = ChunkSigner(b"key", "20130524T000000Z", "20130524/r/s3/aws4_request", "0" * 64)
     empty = hashlib.sha256(b"").hexdigest()
     first = chain.next("PAYLOAD", empty, hashlib.sha256(b"hello").hexdigest())
     after = chain._replace(signature=first)
     last = after.next("PAYLOAD", empty, empty)
-    crc = sums.spelt(sums.extend(0, b"hello"))
+    crc = checksums.encode(checksums.extend(0, b"hello"))
     line = f"x-amz-checksum-crc32c:{crc}\n"
     signature = after._replace(signature=last).next("TRAILER", hashlib.sha256(line.encode()).hexdigest())
     if tamper:
         signature = "0" * 64
     headers = [("x-amz-decoded-content-length", "5"), ("x-amz-trailer", "x-amz-checksum-crc32c")]
     body = Body(
-        Asked("PUT", b"/b/k", [], headers), "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER", chain, Memory()
+        HttpRequest("PUT", b"/b/k", [], headers),
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+        chain,
+        Memory(),
     )
     body.feed(chunk(b"hello", first.encode()) + chunk(b"", last.encode())[:-2])
     body.feed(f"x-amz-checksum-crc32c:{crc}\r\nx-amz-trailer-signature:{signature}\r\n\r\n".encode())

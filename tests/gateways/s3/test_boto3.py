@@ -9,15 +9,15 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
-from tests.doors.s3.conftest import OTHER, ROOT, Door
+from tests.gateways.s3.conftest import OTHER, ROOT, Gateway
 
 
 def code(error: pytest.ExceptionInfo[ClientError]) -> str:
     return error.value.response["Error"]["Code"]
 
 
-def test_put_get_head_delete(door: Door):
-    s3 = door.client()
+def test_put_get_head_delete(gateway: Gateway):
+    s3 = gateway.client()
     put = s3.put_object(
         Bucket="b", Key="a/ü +&?%.txt", Body=b"hello", ContentType="text/plain", Metadata={"k": "v"}
     )
@@ -35,8 +35,8 @@ def test_put_get_head_delete(door: Door):
     assert code(error) == "404"
 
 
-def test_buckets(door: Door):
-    s3 = door.client()
+def test_buckets(gateway: Gateway):
+    s3 = gateway.client()
     s3.create_bucket(Bucket="made")
     assert "made" in [one["Name"] for one in s3.list_buckets()["Buckets"]]
     s3.head_bucket(Bucket="made")
@@ -68,24 +68,24 @@ def test_buckets(door: Door):
         ("bytes=-99", b"0123456789"),
     ],
 )
-def test_ranges(door: Door, text: str, expected: bytes):
-    s3 = door.client()
+def test_ranges(gateway: Gateway, text: str, expected: bytes):
+    s3 = gateway.client()
     s3.put_object(Bucket="b", Key="digits", Body=b"0123456789")
     got = s3.get_object(Bucket="b", Key="digits", Range=text)
     assert got["Body"].read() == expected
     assert got["ContentRange"].endswith("/10")
 
 
-def test_a_range_outside(door: Door):
-    s3 = door.client()
+def test_a_range_outside(gateway: Gateway):
+    s3 = gateway.client()
     s3.put_object(Bucket="b", Key="digits", Body=b"0123456789")
     with pytest.raises(ClientError) as error:
         s3.get_object(Bucket="b", Key="digits", Range="bytes=10-")
     assert code(error) == "InvalidRange"
 
 
-def test_conditions(door: Door):
-    s3 = door.client()
+def test_conditions(gateway: Gateway):
+    s3 = gateway.client()
     etag = s3.put_object(Bucket="b", Key="c", Body=b"1")["ETag"]
     with pytest.raises(ClientError) as error:
         s3.put_object(Bucket="b", Key="c", Body=b"2", IfNoneMatch="*")
@@ -104,8 +104,8 @@ def test_conditions(door: Door):
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
-def test_checksums_are_held_against_the_bytes(door: Door, algorithm: str):
-    s3 = door.client()
+def test_checksums_are_held_against_the_bytes(gateway: Gateway, algorithm: str):
+    s3 = gateway.client()
     field = f"Checksum{algorithm}"
     if algorithm not in ("CRC32C", "CRC64NVME"):  # boto3 computes these only with its native library
         put = s3.put_object(Bucket="b", Key="sum", Body=b"bytes", ChecksumAlgorithm=algorithm)
@@ -120,15 +120,15 @@ def test_checksums_are_held_against_the_bytes(door: Door, algorithm: str):
     assert "Contents" not in s3.list_objects_v2(Bucket="b", Prefix="wrong")
 
 
-def test_what_comes_back_carries_its_crc32c(door: Door):
-    s3 = door.client()
+def test_what_comes_back_carries_its_crc32c(gateway: Gateway):
+    s3 = gateway.client()
     s3.put_object(Bucket="b", Key="sum", Body=b"bytes")
     got = s3.get_object(Bucket="b", Key="sum", ChecksumMode="ENABLED")
-    assert got["ChecksumCRC32C"] == door.embedded.info("b", "sum", "default").crc32c
+    assert got["ChecksumCRC32C"] == gateway.embedded.info("b", "sum", "default").crc32c
 
 
-def test_a_large_file_goes_in_parts_and_comes_back(door: Door):
-    s3 = door.client()
+def test_a_large_file_goes_in_parts_and_comes_back(gateway: Gateway):
+    s3 = gateway.client()
     data = os.urandom(21_000_000)
     s3.upload_fileobj(io.BytesIO(data), "b", "large", ExtraArgs={"Metadata": {"k": "v"}})
     head = s3.head_object(Bucket="b", Key="large")
@@ -138,16 +138,16 @@ def test_a_large_file_goes_in_parts_and_comes_back(door: Door):
     s3.download_fileobj("b", "large", back, Config=TransferConfig(multipart_threshold=1 << 20))
     assert back.getvalue() == data
     s3.copy({"Bucket": "b", "Key": "large"}, "b", "copy", Config=TransferConfig(multipart_threshold=1 << 20))
-    assert (door.buckets / "b/copy").read_bytes() == data
+    assert (gateway.buckets / "b/copy").read_bytes() == data
     assert (
-        door.embedded.info("b", "copy", "default").crc32c
-        == door.embedded.info("b", "large", "default").crc32c
+        gateway.embedded.info("b", "copy", "default").crc32c
+        == gateway.embedded.info("b", "large", "default").crc32c
     )
-    assert door.leftovers() == []
+    assert gateway.leftovers() == []
 
 
-def test_parts_one_by_one(door: Door):
-    s3 = door.client()
+def test_parts_one_by_one(gateway: Gateway):
+    s3 = gateway.client()
     upload = {"Bucket": "b", "Key": "parts"}
     upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
     big = os.urandom(5 << 20)
@@ -174,11 +174,11 @@ def test_parts_one_by_one(door: Door):
     assert s3.get_object(Bucket="b", Key="parts")["Body"].read() == big + b"the end"
     # Whoever lost the answer asks again.
     assert s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": both})["ETag"] == done["ETag"]
-    assert door.leftovers() == []
+    assert gateway.leftovers() == []
 
 
-def test_parts_that_are_too_small_and_uploads_that_are_not_there(door: Door):
-    s3 = door.client()
+def test_parts_that_are_too_small_and_uploads_that_are_not_there(gateway: Gateway):
+    s3 = gateway.client()
     upload = {"Bucket": "b", "Key": "small"}
     upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
     tags = [s3.upload_part(**upload, PartNumber=number, Body=b"x")["ETag"] for number in (1, 2)]
@@ -187,18 +187,18 @@ def test_parts_that_are_too_small_and_uploads_that_are_not_there(door: Door):
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
     assert code(error) == "EntityTooSmall"
     with pytest.raises(ClientError) as error:
-        door.client(OTHER).upload_part(**upload, PartNumber=1, Body=b"x")
+        gateway.client(OTHER).upload_part(**upload, PartNumber=1, Body=b"x")
     assert code(error) == "NoSuchUpload"
     s3.abort_multipart_upload(**upload)
     for upload_id in (upload["UploadId"], "../../etc", "0" * 32):
         with pytest.raises(ClientError) as error:
             s3.upload_part(Bucket="b", Key="small", UploadId=upload_id, PartNumber=1, Body=b"x")
         assert code(error) == "NoSuchUpload"
-    assert door.leftovers() == []
+    assert gateway.leftovers() == []
 
 
-def test_lists(door: Door):
-    s3 = door.client()
+def test_lists(gateway: Gateway):
+    s3 = gateway.client()
     keys = sorted(["a", "a b", "d/1", "d/2", "d/e/3", "é&<>", "z"])
     for key in keys:
         s3.put_object(Bucket="lists", Key=key, Body=key.encode())
@@ -228,8 +228,8 @@ def test_lists(door: Door):
     assert "Contents" not in s3.list_objects_v2(Bucket="lists")
 
 
-def test_a_copy_keeps_metadata_or_replaces_it(door: Door):
-    s3 = door.client()
+def test_a_copy_keeps_metadata_or_replaces_it(gateway: Gateway):
+    s3 = gateway.client()
     s3.put_object(Bucket="b", Key="from ü", Body=b"x", Metadata={"k": "v"})
     s3.copy_object(Bucket="b", Key="to", CopySource={"Bucket": "b", "Key": "from ü"})
     assert s3.head_object(Bucket="b", Key="to")["Metadata"] == {"k": "v"}
@@ -251,8 +251,8 @@ def test_a_copy_keeps_metadata_or_replaces_it(door: Door):
     assert code(error) == "PreconditionFailed"
 
 
-def test_presigned_urls(door: Door):
-    s3 = door.client(signature_version="s3v4")
+def test_presigned_urls(gateway: Gateway):
+    s3 = gateway.client(signature_version="s3v4")
     where = {"Bucket": "b", "Key": "signed & sent"}
     put = s3.generate_presigned_url("put_object", Params=where)
     with urllib.request.urlopen(urllib.request.Request(put, data=b"by url", method="PUT")) as answer:
@@ -265,14 +265,14 @@ def test_presigned_urls(door: Door):
         assert answer.headers["content-disposition"] == "attachment; filename=x"
     assert status(get.replace("%20sent", "%20other")) == (403, "SignatureDoesNotMatch")
     assert status(get + "&response-content-type=a") == (403, "SignatureDoesNotMatch")
-    later = door.clock
+    later = gateway.clock
     try:
-        door.clock = lambda: later() + 61
+        gateway.clock = lambda: later() + 61
         assert status(get) == (403, "AccessDenied")
-        door.clock = lambda: later() - 1000
+        gateway.clock = lambda: later() - 1000
         assert status(get) == (403, "RequestTimeTooSkewed")
     finally:
-        door.clock = later
+        gateway.clock = later
 
 
 def status(url: str) -> tuple[int, str]:
@@ -283,37 +283,40 @@ def status(url: str) -> tuple[int, str]:
     return error.value.code, text.partition("<Code>")[2].partition("</Code>")[0]
 
 
-def test_who_may_not(door: Door):
-    door.client().put_object(Bucket="b", Key="a", Body=b"x")
-    door.client(OTHER).put_object(Bucket="theirs", Key="a", Body=b"x")
+def test_who_may_not(gateway: Gateway):
+    gateway.client().put_object(Bucket="b", Key="a", Body=b"x")
+    gateway.client(OTHER).put_object(Bucket="theirs", Key="a", Body=b"x")
     for client, bucket, expected in (
-        (door.client(ROOT, "wrong"), "b", "SignatureDoesNotMatch"),
-        (door.client(ROOT._replace(id="AKIDnobody")), "b", "InvalidAccessKeyId"),
-        (door.client(ROOT), "theirs", "AccessDenied"),
+        (gateway.client(ROOT, "wrong"), "b", "SignatureDoesNotMatch"),
+        (gateway.client(ROOT._replace(id="AKIDnobody")), "b", "InvalidAccessKeyId"),
+        (gateway.client(ROOT), "theirs", "AccessDenied"),
     ):
         with pytest.raises(ClientError) as error:
             client.get_object(Bucket=bucket, Key="a")
         assert code(error) == expected
     with pytest.raises(ClientError) as error:
-        door.client().create_bucket(Bucket="theirs")
+        gateway.client().create_bucket(Bucket="theirs")
     assert code(error) == "BucketAlreadyExists"
     with pytest.raises(ClientError) as error:
-        door.client().copy_object(Bucket="b", Key="stolen", CopySource="theirs/a")
+        gateway.client().copy_object(Bucket="b", Key="stolen", CopySource="theirs/a")
     assert code(error) == "AccessDenied"
-    assert status(f"{door.url}/b/a") == (403, "AccessDenied")
-    assert "theirs" not in [one["Name"] for one in door.client().list_buckets()["Buckets"]]
+    assert status(f"{gateway.url}/b/a") == (403, "AccessDenied")
+    assert "theirs" not in [one["Name"] for one in gateway.client().list_buckets()["Buckets"]]
 
 
-def test_a_clock_that_is_off(door: Door):
-    right = door.clock
+def test_a_clock_that_is_off(gateway: Gateway):
+    right = gateway.clock
     try:
-        door.clock = lambda: right() + 16 * 60
+        gateway.clock = lambda: right() + 16 * 60
         with pytest.raises(ClientError) as error:
-            door.client().list_buckets()
+            gateway.client().list_buckets()
     finally:
-        door.clock = right
+        gateway.clock = right
     # boto3 corrects its clock by the answer's Date and tries again; here the answer's is right already.
     assert code(error) == "RequestTimeTooSkewed"
+
+
+CUSTOMER_KEY = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
 
 
 @pytest.mark.parametrize(
@@ -323,10 +326,18 @@ def test_a_clock_that_is_off(door: Door):
         ("put_object_tagging", {"Key": "a", "Tagging": {"TagSet": []}}),
         ("get_bucket_policy", {}),
         ("get_object", {"Key": "a", "VersionId": "1"}),
+        ("delete_object", {"Key": "a", "IfMatch": '"another"'}),
+        ("delete_objects", {"Delete": {"Objects": [{"Key": "a", "VersionId": "1"}]}}),
+        ("delete_objects", {"Delete": {"Objects": [{"Key": "a", "ETag": '"another"'}]}}),
+        ("put_object", {"Key": "a", "IfMatch": '"another"'}),
+        ("put_object", {"Key": "a", "ObjectLockLegalHoldStatus": "ON"}),
+        ("put_object", {"Key": "a", **CUSTOMER_KEY}),
+        ("create_multipart_upload", {"Key": "a", **CUSTOMER_KEY}),
+        ("create_bucket", {"ObjectLockEnabledForBucket": True}),
     ],
 )
-def test_what_is_not_there_is_said_and_changes_nothing(door: Door, operation: str, arguments: dict):
-    s3 = door.client()
+def test_what_is_not_there_is_said_and_changes_nothing(gateway: Gateway, operation: str, arguments: dict):
+    s3 = gateway.client()
     s3.put_object(Bucket="b", Key="a", Body=b"as it was")
     with pytest.raises(ClientError) as error:
         getattr(s3, operation)(Bucket="b", **arguments)
@@ -335,8 +346,8 @@ def test_what_is_not_there_is_said_and_changes_nothing(door: Door, operation: st
 
 
 @pytest.mark.parametrize("key", ["../../etc/passwd", "a/../../x", "/abs", "a//b", "a\x01b", "x" * 300])
-def test_keys_that_lead_elsewhere(door: Door, key: str):
-    s3 = door.client()
+def test_keys_that_lead_elsewhere(gateway: Gateway, key: str):
+    s3 = gateway.client()
     with pytest.raises(ClientError) as error:
         s3.put_object(Bucket="b", Key=key, Body=b"x")
     assert code(error) == "InvalidArgument"

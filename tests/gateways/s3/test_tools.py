@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import obstore
 import pytest
 from obstore.store import S3Store
 
-from tests.doors.s3.conftest import ROOT, Door, open_door
+from tests.gateways.s3.conftest import ROOT, Gateway, open_gateway
 
 BIN = Path(sys.executable).parent
 
@@ -39,34 +40,34 @@ def run(command: list[str | Path], env: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_aws_s3(door: Door, tree: Path, tmp_path: Path):
+def test_aws_s3(gateway: Gateway, tree: Path, tmp_path: Path):
     aws = [sys.executable, "-W", "ignore", "-m", "awscli", "s3"]
-    run([*aws, "mb", "s3://cli"], door.environment())
-    run([*aws, "sync", tree, "s3://cli/x"], door.environment())
-    assert contents(door.buckets / "cli/x") == contents(tree)
-    assert run([*aws, "sync", tree, "s3://cli/x"], door.environment()) == ""
-    run([*aws, "sync", "s3://cli/x", tmp_path / "back"], door.environment())
+    run([*aws, "mb", "s3://cli"], gateway.environment())
+    run([*aws, "sync", tree, "s3://cli/x"], gateway.environment())
+    assert contents(gateway.buckets / "cli/x") == contents(tree)
+    assert run([*aws, "sync", tree, "s3://cli/x"], gateway.environment()) == ""
+    run([*aws, "sync", "s3://cli/x", tmp_path / "back"], gateway.environment())
     assert contents(tmp_path / "back") == contents(tree)
-    run([*aws, "cp", "s3://cli/x/deep/er/large", "s3://cli/copy"], door.environment())
-    assert "PRE x/" in run([*aws, "ls", "s3://cli"], door.environment())
-    assert run([*aws, "cp", "s3://cli/x/a.txt", "-"], door.environment()) == "a"
-    run([*aws, "rb", "--force", "s3://cli"], door.environment())
-    assert not (door.buckets / "cli").exists()
+    run([*aws, "cp", "s3://cli/x/deep/er/large", "s3://cli/copy"], gateway.environment())
+    assert "PRE x/" in run([*aws, "ls", "s3://cli"], gateway.environment())
+    assert run([*aws, "cp", "s3://cli/x/a.txt", "-"], gateway.environment()) == "a"
+    run([*aws, "rb", "--force", "s3://cli"], gateway.environment())
+    assert not (gateway.buckets / "cli").exists()
 
 
-def test_rclone(door: Door, tree: Path, tmp_path: Path):
+def test_rclone(gateway: Gateway, tree: Path, tmp_path: Path):
     command = f"{BIN}/rclone"
     env = {
         "RCLONE_CONFIG": str(tmp_path / "none.conf"),
         "RCLONE_CONFIG_T_TYPE": "s3",
         "RCLONE_CONFIG_T_PROVIDER": "Other",
-        "RCLONE_CONFIG_T_ENDPOINT": door.url,
+        "RCLONE_CONFIG_T_ENDPOINT": gateway.url,
         "RCLONE_CONFIG_T_ACCESS_KEY_ID": ROOT.id,
         "RCLONE_CONFIG_T_SECRET_ACCESS_KEY": ROOT.secret,
         "RCLONE_S3_UPLOAD_CUTOFF": "10M",
     }
     run([command, "copy", tree, "t:clone/x"], env)
-    assert contents(door.buckets / "clone/x") == contents(tree)
+    assert contents(gateway.buckets / "clone/x") == contents(tree)
     run([command, "check", tree, "t:clone/x"], env)
     run([command, "sync", "t:clone/x", tmp_path / "back"], env)
     assert contents(tmp_path / "back") == contents(tree)
@@ -76,13 +77,22 @@ def test_rclone(door: Door, tree: Path, tmp_path: Path):
     run([command, "moveto", "t:clone/x/a.txt", "t:clone/x/moved"], env)
     assert sorted(run([command, "lsf", "t:clone/x"], env).split()) == ["deep/", "empty", "moved"]
     run([command, "purge", "t:clone"], env)
-    assert not (door.buckets / "clone").exists()
+    assert not (gateway.buckets / "clone").exists()
 
 
-def test_obstore(door: Door):
+def test_aws_presigns(gateway: Gateway):
+    aws = [sys.executable, "-W", "ignore", "-m", "awscli"]
+    gateway.client().put_object(Bucket="aws", Key="signed ü", Body=b"by url")
+    env = gateway.environment()
+    url = run([*aws, "s3", "presign", "s3://aws/signed ü", "--expires-in", "60"], env).strip()
+    with urllib.request.urlopen(url) as answer:
+        assert answer.read() == b"by url"
+
+
+def test_obstore(gateway: Gateway):
     store = S3Store(
         "ob",
-        endpoint=door.url,
+        endpoint=gateway.url,
         access_key_id=ROOT.id,
         secret_access_key=ROOT.secret,
         region="us-east-1",
@@ -105,8 +115,8 @@ def test_obstore(door: Door):
 
 
 def test_without_keys_everyone_is_root():
-    with open_door(no_auth=True) as door:
-        s3 = door.client(ROOT._replace(id="whoever", secret="whatever"))
+    with open_gateway(no_auth=True) as gateway:
+        s3 = gateway.client(ROOT._replace(id="whoever", secret="whatever"))
         s3.put_object(Bucket="b", Key="k", Body=b"x")
-        store = S3Store("b", endpoint=door.url, skip_signature=True, client_options={"allow_http": True})
+        store = S3Store("b", endpoint=gateway.url, skip_signature=True, client_options={"allow_http": True})
         assert bytes(obstore.get(store, "k").bytes()) == b"x"

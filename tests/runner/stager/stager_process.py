@@ -1,4 +1,4 @@
-"""The mover as the service sees it: a process, lines in, lines out."""
+"""The stager as the service uses it: a process that reads and writes lines of JSON."""
 
 import hashlib
 import json
@@ -11,39 +11,40 @@ from typing import Any
 import msgspec
 
 from tests.running import python_path
-from turnout.storage.remote import Backing, open_store
+from turnout.storage.remote.settings import RemoteSettings
+from turnout.storage.remote.store import open_store
 
-SEALED = """
+STRICT_STAGER = """
 import sys
-import turnout.runner.stage.__main__ as stage
+import turnout.runner.stager.__main__ as stage
 
-class Sealed:
+class NoImports:
     def find_spec(self, name, *_):
         raise ImportError(f"{name} is imported too late: another user may not be able to read it")
 
-def become(hello, really=stage._become):
-    really(hello)
-    sys.meta_path[:] = [Sealed()]
+def drop_privileges(setup, really=stage.drop_privileges):
+    really(setup)
+    sys.meta_path[:] = [NoImports()]
 
-stage._become = become
+stage.drop_privileges = drop_privileges
 stage.main()
 """
-"""The mover, but nothing can be imported any more once it has become whom it works for."""
+"""The stager, but imports fail once it has dropped its privileges."""
 
 
-class Mover:
-    def __init__(self, **hello: float) -> None:
-        self._hello = hello
+class Stager:
+    def __init__(self, **setup: float) -> None:
+        self._setup = setup
         self._last = 0
         self.progress: list[dict[str, int]] = []
 
-    def __enter__(self) -> "Mover":
+    def __enter__(self) -> "Stager":
         environment = os.environ | {"PYTHONPATH": python_path()}
-        command = [sys.executable, "-c", SEALED]
+        command = [sys.executable, "-c", STRICT_STAGER]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        self.send({"patience": 20} | self._hello)
+        self.send({"patience": 20} | self._setup)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,34 +64,34 @@ class Mover:
         self.send({"id": self._last, "do": do, "items": items} | more)
         return self._last
 
-    def hear(self) -> dict[str, Any]:
-        """The next line that is not about progress."""
+    def receive(self) -> dict[str, Any]:
+        """The next reply without progress."""
         assert self.process.stdout
         while line := self.process.stdout.readline():
             answer = json.loads(line)
             if "progress" not in answer:
                 return answer
             self.progress.append(answer["progress"])
-        raise AssertionError("the mover is gone")
+        raise AssertionError("the stager has ended")
 
     def await_bytes(self) -> None:
-        """Until it says that some have been moved."""
+        """Wait until the stager reports progress."""
         assert self.process.stdout
         while not json.loads(self.process.stdout.readline())["progress"]["bytes"]:
             pass
 
     def move(self, do: str, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """What was done."""
+        """The result of an order that succeeds."""
         order = self.begin(do, *items, **more)
-        answer = self.hear()
+        answer = self.receive()
         assert answer["id"] == order
         assert "done" in answer, answer
         return answer["done"]
 
     def fail(self, do: str, *items: dict[str, Any], **more: Any) -> str:
-        """Why it could not be done."""
+        """The message of an order that fails."""
         self.begin(do, *items, **more)
-        return self.hear()["failed"]
+        return self.receive()["failed"]
 
     def kill(self) -> None:
         self.process.kill()
@@ -103,7 +104,7 @@ class Mover:
 
 
 def store(backing: dict[str, Any]):
-    return open_store(msgspec.convert(backing, Backing))
+    return open_store(msgspec.convert(backing, RemoteSettings))
 
 
 def keys(backing: dict[str, Any]) -> set[str]:

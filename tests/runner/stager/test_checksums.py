@@ -1,11 +1,11 @@
-"""Checksums of what comes in pieces."""
+"""Checksums of objects that arrive in pieces."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from turnout.runner.stage.sums import Crcs, Expected, digest, expected, file_digest
+from turnout.runner.stager.checksums import Crcs, Expected, digest, expected, file_digest
 
 
 @pytest.mark.parametrize("size", [1, 999, 1000, 1001, 5000, 5432])
@@ -13,7 +13,7 @@ def test_pieces_in_any_order_add_up(tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     (tmp_path / "file").write_bytes(data)
     crcs = Crcs(1000)
-    for number in (4, 0, 5, 2):  # the others were there before
+    for number in (4, 0, 5, 2):  # the others are read from the file
         crcs.begin(number)
         for start in range(number * 1000, min(number * 1000 + 1000, size), 300):
             crcs.add(number, data[start : min(start + 300, number * 1000 + 1000)])
@@ -22,7 +22,7 @@ def test_pieces_in_any_order_add_up(tmp_path: Path, size: int) -> None:
         assert file_digest("md5", file.fileno(), size) == digest("md5", data)
 
 
-def test_what_a_store_tells_about_its_objects() -> None:
+def test_the_expected_checksum_comes_from_metadata_or_etag() -> None:
     md5 = "5d41402abc4b2a76b9719d911017c592"
     assert expected(f'"{md5}"', {}) == Expected("md5", md5)
     assert expected("XUFAKrxLKna5cZ2REBfFkg==", {}) == Expected("md5", md5)

@@ -1,14 +1,14 @@
-"""Objects and ranges straight from the socket of a real S3 server; and what comes by obstore instead."""
+"""Direct downloads from a real S3 server, and the cases that are left to obstore."""
 
 import os
 from contextlib import closing
 
 import pytest
 
-from tests.runner.stage.driving import store
+from tests.runner.stager.stager_process import store
 from tests.stores import READER, S3, Gcs, wire
-from turnout.runner.stage.direct import Direct
-from turnout.runner.stage.sums import CRC
+from turnout.runner.stager.checksums import CRC
+from turnout.runner.stager.direct_download import DirectDownload
 
 CHUNK = 1 << 16
 KEY = "a b+c/ü"
@@ -20,11 +20,11 @@ def content(s3: S3) -> bytes:
 
 
 def read(backing: dict, etag: str | None, start: int, end: int) -> bytes:
-    with closing(Direct(store(backing))) as way:
+    with closing(DirectDownload(store(backing))) as way:
         return b"".join(way.range(KEY, etag, start, end, CHUNK))
 
 
-def test_the_range_that_was_asked_for(s3: S3, content: bytes) -> None:
+def test_a_range_of_an_object(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, content)["e_tag"]
     assert read(backing, etag, 0, len(content)) == content
@@ -32,7 +32,7 @@ def test_the_range_that_was_asked_for(s3: S3, content: bytes) -> None:
     assert read(s3.backing(backing["url"].removeprefix("s3://"), keys=READER), etag, 5, 6) == content[5:6]
 
 
-def test_nothing_of_another_object(s3: S3, content: bytes) -> None:
+def test_no_data_of_a_replaced_object(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, content)["e_tag"]
     store(backing).put(KEY, b"another")
@@ -40,7 +40,7 @@ def test_nothing_of_another_object(s3: S3, content: bytes) -> None:
     assert read(backing, None, 0, 7) == b""
 
 
-def test_as_much_as_came_when_it_broke_off(s3: S3, content: bytes) -> None:
+def test_a_broken_connection_yields_the_data_before_it(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, content)["e_tag"]
     with wire(s3.port, cut=1, after=300_000) as line:
@@ -49,14 +49,16 @@ def test_as_much_as_came_when_it_broke_off(s3: S3, content: bytes) -> None:
     assert content.startswith(got)
 
 
-def test_nothing_where_there_is_nobody_or_no_permission(s3: S3) -> None:
+def test_no_data_without_a_server_or_permission(s3: S3) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, b"x")["e_tag"]
     assert read(backing | {"endpoint": "http://127.0.0.1:1"}, etag, 0, 1) == b""
     assert read(backing | {"secret": "wrong"}, etag, 0, 1) == b""
 
 
-def test_nothing_where_only_obstore_knows_the_way(s3: S3, gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_data_with_a_proxy_or_another_kind_of_store(
+    s3: S3, gcs: Gcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gcs.make_bucket("direct")
     gcs.put("direct", KEY, b"x")
     assert read(gcs.backing("direct"), store(gcs.backing("direct")).head(KEY)["e_tag"], 0, 1) == b""
@@ -66,10 +68,10 @@ def test_nothing_where_only_obstore_knows_the_way(s3: S3, gcs: Gcs, monkeypatch:
     assert read(backing, etag, 0, 1) == b""
 
 
-def test_a_whole_object_and_what_is_known_of_it(s3: S3, content: bytes) -> None:
+def test_a_whole_object_and_its_metadata(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     put = store(backing).put(KEY, content, attributes={CRC: "0123abcd"})
-    way = Direct(store(backing))
+    way = DirectDownload(store(backing))
     for _ in range(3):  # over one connection
         whole = way.whole(KEY, len(content))
         assert whole
@@ -80,13 +82,13 @@ def test_a_whole_object_and_what_is_known_of_it(s3: S3, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["gone", "grown", "cut", "secret"])
-def test_no_whole_object_after_any_trouble(s3: S3, content: bytes, trouble: str) -> None:
+def test_no_whole_object_after_an_error(s3: S3, content: bytes, trouble: str) -> None:
     backing = s3.backing()
     if trouble != "gone":
         store(backing).put(KEY, content)
     with wire(s3.port, cut=trouble == "cut", after=300_000) as line:
         odd = {"endpoint": f"http://127.0.0.1:{line.port}"} | ({"secret": "x"} if trouble == "secret" else {})
-        way = Direct(store(backing | odd))
+        way = DirectDownload(store(backing | odd))
         most = len(content) - 1 if trouble == "grown" else len(content)
         assert way.whole(KEY, most) is None
         store(backing).put(KEY, b"x")
@@ -94,11 +96,11 @@ def test_no_whole_object_after_any_trouble(s3: S3, content: bytes, trouble: str)
         way.close()
 
 
-def test_a_connection_that_the_store_has_closed_meanwhile_is_no_trouble(s3: S3, content: bytes) -> None:
+def test_a_connection_that_the_store_has_closed_is_replaced(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, content)["e_tag"]
     with wire(s3.port, cut=1, after=700, upwards=True) as line:  # goes with the second request
-        way = Direct(store(backing | {"endpoint": line.endpoint}))
+        way = DirectDownload(store(backing | {"endpoint": line.endpoint}))
         for _ in range(2):
             assert b"".join(way.range(KEY, etag, 0, len(content), CHUNK)) == content
         assert not line.cut, "it was the same connection"
@@ -108,10 +110,10 @@ def test_a_connection_that_the_store_has_closed_meanwhile_is_no_trouble(s3: S3, 
         way.close()
 
 
-def test_whoever_stops_in_the_middle_leaves_no_connection_for_others(s3: S3, content: bytes) -> None:
+def test_an_unfinished_download_does_not_leave_its_connection_to_others(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, content)["e_tag"]
-    way = Direct(store(backing))
+    way = DirectDownload(store(backing))
     some = way.range(KEY, etag, 0, len(content), CHUNK)
     assert next(some) == content[:CHUNK]
     some.close()

@@ -1,4 +1,4 @@
-"""What one would rather not meet: keys that lead elsewhere, a full disk, another user's rights."""
+"""Keys that lead outside the directory, a full disk, another user's rights."""
 
 import os
 import pwd
@@ -8,39 +8,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.stage.driving import Mover, files, store
+from tests.runner.stager.stager_process import Stager, files, store
 from tests.running import reachable_directory
 from tests.stores import S3, Gcs
 from turnout.errors import Invalid
-from turnout.runner.stage.files import parts_of
+from turnout.runner.stager.files import parts_of
 
 MEGABYTE = 1 << 20
 
 
 @pytest.mark.parametrize("key", ["../evil", "a/../../evil", "a//b", "a/./b", "/etc/evil", "x/\0"])
-def test_keys_that_lead_elsewhere_have_no_way_down(key: str) -> None:
+def test_keys_that_lead_outside_have_no_path(key: str) -> None:
     with pytest.raises(Invalid, match="cannot be a file"):
         parts_of(key, "s3://b/")
 
 
 @pytest.mark.parametrize("key", ["data/../../evil", "data/sub/../../../evil", "data//evil", "data/./evil"])
-def test_keys_that_lead_elsewhere_are_refused_by_name(
-    gcs: Gcs, mover: Mover, place: Path, tmp_path: Path, key: str
+def test_keys_that_lead_outside_are_refused_by_name(
+    gcs: Gcs, stager: Stager, place: Path, tmp_path: Path, key: str
 ) -> None:
     bucket = f"hostile-{abs(hash(key))}"
     gcs.make_bucket(bucket)
     gcs.put(bucket, key, b"evil")
-    said = mover.fail("in", {"backing": gcs.backing(bucket), "prefix": "data/", "to": str(place)})
+    said = stager.fail("in", {"backing": gcs.backing(bucket), "prefix": "data/", "to": str(place)})
     assert f"gs://{bucket}/data/" in said
     assert "evil" in said
     assert not list(tmp_path.rglob("evil"))
 
 
-def test_our_own_name_cannot_be_taken(gcs: Gcs, mover: Mover, place: Path) -> None:
+def test_our_own_name_cannot_be_taken(gcs: Gcs, stager: Stager, place: Path) -> None:
     gcs.make_bucket("names")
     gcs.put("names", ".turnout-incoming-1/a", b"evil")
-    said = mover.fail("in", {"backing": gcs.backing("names"), "to": str(place)})
-    assert "the name is taken by Turnout itself" in said
+    said = stager.fail("in", {"backing": gcs.backing("names"), "to": str(place)})
+    assert "Turnout uses names that begin with" in said
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("sizes", [[30 * MEGABYTE], [MEGABYTE] * 20])
-def test_a_full_disk(s3: S3, mover: Mover, small_disk: Path, sizes: list[int]) -> None:
+def test_a_full_disk(s3: S3, stager: Stager, small_disk: Path, sizes: list[int]) -> None:
     backing = s3.backing()
     for number, size in enumerate(sizes):
         store(backing).put(f"{number}", bytes(size))
-    said = mover.fail("in", {"backing": backing, "to": str(small_disk)})
+    said = stager.fail("in", {"backing": backing, "to": str(small_disk)})
     assert said.startswith(f"no space is left for {small_disk}/")
     assert f"it needs {sizes[0] / 1e6:.1f} MB" in said
     assert all(len(data) == MEGABYTE for data in files(small_disk).values()), "nothing is half there"
@@ -70,10 +70,10 @@ def test_files_belong_to_the_jobs_user(s3: S3) -> None:
     nobody = pwd.getpwnam("nobody")
     backing = s3.backing()
     store(backing).put("sub/a", b"1")
-    with reachable_directory() as place, Mover(uid=nobody.pw_uid, gid=nobody.pw_gid) as mover:
+    with reachable_directory() as place, Stager(uid=nobody.pw_uid, gid=nobody.pw_gid) as stager:
         os.chown(place, nobody.pw_uid, nobody.pw_gid)
-        mover.move("in", {"backing": backing, "to": str(place)})
+        stager.move("in", {"backing": backing, "to": str(place)})
         assert (place / "sub" / "a").stat().st_uid == nobody.pw_uid
-        status = Path(f"/proc/{mover.process.pid}/status").read_text()
+        status = Path(f"/proc/{stager.process.pid}/status").read_text()
         assert f"Uid:\t{nobody.pw_uid}\t{nobody.pw_uid}\t{nobody.pw_uid}\t{nobody.pw_uid}" in status
-        assert Path(f"/proc/{mover.process.pid}/environ").stat().st_uid == 0, "no job may look into it"
+        assert Path(f"/proc/{stager.process.pid}/environ").stat().st_uid == 0, "no job may look into it"

@@ -1,70 +1,71 @@
-"""Results go out to a real S3 server."""
+"""Transfers to a real S3 server."""
 
 import os
 import threading
 import time
 from pathlib import Path
 
-from tests.runner.stage.driving import Mover, content, files, keys, store
+from tests.runner.stager.stager_process import Stager, content, files, keys, store
 from tests.stores import READER, S3, wire
 
 BIG = 40 << 20
 
 
 def long_ago(path: Path) -> None:
-    """So that nobody takes it for half-written."""
+    """Set its time back, so that it does not count as being written."""
     os.utime(path, (time.time() - 60, time.time() - 60))
 
 
-def test_a_tree_becomes_objects_and_only_changes_follow(s3: S3, mover: Mover, place: Path) -> None:
+def test_a_tree_becomes_objects_and_only_changes_follow(s3: S3, stager: Stager, place: Path) -> None:
     backing = s3.backing()
     (place / "sub").mkdir()
     for name in ("a", "sub/b", "sub/with space+%20#ü", "empty"):
         (place / name).write_text("" if name == "empty" else name)
     item = {"backing": backing, "prefix": "out/", "from": str(place), "state": str(place.parent / "state")}
-    assert mover.move("out", item)["files"] == 4
+    assert stager.move("out", item)["files"] == 4
     assert keys(backing) == {"out/a", "out/sub/b", "out/sub/with space+%20#ü", "out/empty"}
-    assert mover.move("out", item)["files"] == 0
+    assert stager.move("out", item)["files"] == 0
     (place / "a").write_text("changed")
     (place / "sub" / "b").unlink()
-    assert mover.move("out", item)["files"] == 1
+    assert stager.move("out", item)["files"] == 1
     assert content(backing, "out/a") == b"changed"
     assert content(backing, "out/sub/b") == b"sub/b", "deletions stay here"
 
 
-def test_what_came_in_unchanged_does_not_go_out(s3: S3, mover: Mover, place: Path) -> None:
+def test_an_unchanged_input_is_not_uploaded(s3: S3, stager: Stager, place: Path) -> None:
     backing, state = s3.backing(), str(place.parent / "state")
     for name in ("a", "b"):
         store(backing).put(f"data/{name}", name.encode())
-    mover.move("in", {"backing": backing, "prefix": "data/", "to": str(place), "state": state})
+    stager.move("in", {"backing": backing, "prefix": "data/", "to": str(place), "state": state})
     (place / "b").write_bytes(b"by the job")
     out = {"backing": backing, "prefix": "data/", "from": str(place), "state": state}
-    assert mover.move("out", out)["files"] == 1
+    assert stager.move("out", out)["files"] == 1
     assert content(backing, "data/b") == b"by the job"
 
 
-def test_what_is_being_written_waits(s3: S3, mover: Mover, place: Path) -> None:
+def test_a_file_that_is_being_written_waits(s3: S3, stager: Stager, place: Path) -> None:
     backing = s3.backing()
     (place / "old").write_text("1")
     long_ago(place / "old")
-    (place / "new").write_text("2")
     item = {"backing": backing, "from": str(place), "state": str(place.parent / "state")}
-    done = mover.move("out", item, final=False)
-    assert (done["files"], done["waiting"]) == (1, 1)
+    assert stager.move("out", item, final=False)["files"] == 1
+    (place / "new").write_text("2")
+    done = stager.move("out", item, final=False)
+    assert (done["files"], done["waiting"]) == (0, 1)
     assert keys(backing) == {"old"}
-    mover.move("out", item, final=True)
+    stager.move("out", item, final=True)
     assert keys(backing) == {"old", "new"}
 
 
-def test_a_log_that_grows_goes_out_as_it_is(s3: S3, mover: Mover, place: Path) -> None:
+def test_a_log_that_grows_goes_out_as_it_is(s3: S3, stager: Stager, place: Path) -> None:
     backing = s3.backing()
     (place / "stdout").write_text("one line\n")
     item = {"backing": backing, "prefix": "logs/job-1.log", "from": str(place / "stdout"), "growing": True}
-    mover.move("out", item, final=False)
+    stager.move("out", item, final=False)
     assert content(backing, "logs/job-1.log") == b"one line\n"
 
 
-def test_links_are_not_followed(s3: S3, mover: Mover, place: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed(s3: S3, stager: Stager, place: Path, tmp_path: Path) -> None:
     backing = s3.backing()
     (tmp_path / "secret").write_text("of another")
     (place / "link").symlink_to(tmp_path / "secret")
@@ -72,42 +73,42 @@ def test_links_are_not_followed(s3: S3, mover: Mover, place: Path, tmp_path: Pat
     os.mkfifo(place / "pipe")
     (place / "a\nb").write_text("no key can be called that")
     (place / "fine").write_text("1")
-    done = mover.move("out", {"backing": backing, "from": str(place)})
+    done = stager.move("out", {"backing": backing, "from": str(place)})
     assert keys(backing) == {"fine"}
     assert len(done["warnings"]) == 4
-    assert "link is a link, which is not followed: it is left out" in done["warnings"]
+    assert "link is skipped: it is a symbolic link" in done["warnings"]
 
 
 def test_a_big_file_goes_out_in_parts_and_comes_back(
-    s3: S3, mover: Mover, place: Path, tmp_path: Path
+    s3: S3, stager: Stager, place: Path, tmp_path: Path
 ) -> None:
     backing = s3.backing()
     (place / "big").write_bytes(os.urandom(BIG + 1))
-    mover.move("out", {"backing": backing, "from": str(place)})
+    stager.move("out", {"backing": backing, "from": str(place)})
     assert "-" in (store(backing).head("big")["e_tag"] or ""), "so it was in parts"
     (tmp_path / "back").mkdir()
-    mover.move("in", {"backing": backing, "to": str(tmp_path / "back")})
+    stager.move("in", {"backing": backing, "to": str(tmp_path / "back")})
     assert files(tmp_path / "back") == files(place)
 
 
-def test_broken_connections_and_a_busy_store(s3: S3, mover: Mover, place: Path) -> None:
+def test_broken_connections_and_a_busy_store(s3: S3, stager: Stager, place: Path) -> None:
     backing = s3.backing()
     (place / "big").write_bytes(os.urandom(BIG))
     for number in range(20):
         (place / f"{number}").write_bytes(b"x" * 300000)
     with wire(s3.port, refuse=10, cut=5, after=200000, upwards=True) as bad:
-        mover.move(
+        stager.move(
             "out", {"backing": backing | {"endpoint": f"http://127.0.0.1:{bad.port}"}, "from": str(place)}
         )
         assert (bad.refuse, bad.cut) == (0, 0)
     assert {key: content(backing, key) for key in keys(backing)} == files(place)
 
 
-def test_no_permission(s3: S3, mover: Mover, place: Path) -> None:
+def test_no_permission(s3: S3, stager: Stager, place: Path) -> None:
     (place / "a").write_text("1")
     backing = s3.backing(keys=READER)
-    said = mover.fail("out", {"backing": backing, "url": "obs://mine/", "from": str(place)})
-    assert said == "obs://mine/a: the store does not permit it (403 AccessDenied)"
+    said = stager.fail("out", {"backing": backing, "url": "obs://mine/", "from": str(place)})
+    assert said == "obs://mine/a: access denied by the store (403 AccessDenied)"
 
 
 def test_kill_in_the_middle_and_again(s3: S3, place: Path) -> None:
@@ -116,15 +117,15 @@ def test_kill_in_the_middle_and_again(s3: S3, place: Path) -> None:
     for number in range(5):
         (place / f"{number}").write_bytes(os.urandom(1000))
     item = {"from": str(place), "state": str(place.parent / "state")}
-    with wire(s3.port, after=5 << 20, upwards=True) as slow, Mover() as mover:
-        mover.begin("out", item | {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}})
+    with wire(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
+        stager.begin("out", item | {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}})
         assert slow.reached.wait(30)
         slow.held.clear()
-        mover.kill()
+        stager.kill()
     assert "big" not in keys(backing)
-    with Mover() as mover:
-        mover.move("out", item | {"backing": backing})
-        assert mover.move("out", item | {"backing": backing})["files"] == 0
+    with Stager() as stager:
+        stager.move("out", item | {"backing": backing})
+        assert stager.move("out", item | {"backing": backing})["files"] == 0
     assert {key: content(backing, key) for key in keys(backing)} == files(place)
 
 
@@ -132,25 +133,25 @@ def test_a_cancelled_upload_leaves_nothing(s3: S3, place: Path) -> None:
     backing = s3.backing()
     (place / "big").write_bytes(os.urandom(BIG))
     before = s3.unfinished_uploads()
-    with wire(s3.port, after=5 << 20, upwards=True) as slow, Mover() as mover:
-        order = mover.begin(
+    with wire(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
+        order = stager.begin(
             "out", {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}, "from": str(place)}
         )
         assert slow.reached.wait(30)
-        mover.send({"id": order, "cancel": True})
-        assert mover.hear() == {"id": order, "cancelled": True}
+        stager.send({"id": order, "cancel": True})
+        assert stager.receive() == {"id": order, "cancelled": True}
     assert keys(backing) == set()
     assert s3.unfinished_uploads() == before
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_taken(s3: S3, place: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_not_uploaded(s3: S3, place: Path) -> None:
     backing = s3.backing()
     big = place / "big"
     big.write_bytes(os.urandom(BIG))
     long_ago(big)
     item = {"from": str(place), "state": str(place.parent / "state")}
-    with wire(s3.port, after=5 << 20, upwards=True) as slow, Mover() as mover:
-        mover.begin(
+    with wire(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
+        stager.begin(
             "out", item | {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}}, final=False
         )
         assert slow.reached.wait(30)
@@ -158,22 +159,22 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(s3: S3, place: Path) 
         with big.open("r+b") as file:
             file.write(b"changed")
         slow.held.set()
-        assert mover.hear()["done"]["waiting"] == 1
+        assert stager.receive()["done"]["waiting"] == 1
     assert keys(backing) == set()
-    with Mover() as mover:
-        mover.move("out", item | {"backing": backing})
+    with Stager() as stager:
+        stager.move("out", item | {"backing": backing})
     assert content(backing, "big") == big.read_bytes()
 
 
 def test_orders_run_side_by_side(s3: S3, place: Path) -> None:
-    """A slow store holds up nobody else."""
+    """A slow store does not delay other orders."""
     here, there = s3.backing(), s3.backing()
     (place / "a").write_text("1")
-    with wire(s3.port) as slow, Mover() as mover:
+    with wire(s3.port) as slow, Stager() as stager:
         slow.held.clear()
         slow_backing = there | {"endpoint": f"http://127.0.0.1:{slow.port}"}
-        first = mover.begin("out", {"backing": slow_backing, "from": str(place)})
-        second = mover.begin("out", {"backing": here, "from": str(place)})
-        assert mover.hear()["id"] == second
+        first = stager.begin("out", {"backing": slow_backing, "from": str(place)})
+        second = stager.begin("out", {"backing": here, "from": str(place)})
+        assert stager.receive()["id"] == second
         threading.Timer(0, slow.held.set).start()
-        assert mover.hear()["id"] == first
+        assert stager.receive()["id"] == first

@@ -1,4 +1,4 @@
-"""How much is written at a time follows what it costs."""
+"""The size of writes adapts to their cost."""
 
 import os
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from turnout.runner.stage import portions
-from turnout.runner.stage.portions import LARGE, SMALL, Portions, write_all
+from turnout.runner.stager import write_size
+from turnout.runner.stager.write_size import LARGE, SMALL, WriteSize, write_all
 
 
-def taken(choice: Portions, cost: Callable[[int], float], times: int) -> list[int]:
+def taken(choice: WriteSize, cost: Callable[[int], float], times: int) -> list[int]:
     found = []
     for _ in range(times):
         portion = choice.next()
@@ -19,15 +19,15 @@ def taken(choice: Portions, cost: Callable[[int], float], times: int) -> list[in
     return found
 
 
-def test_the_cheaper_one_is_taken() -> None:
-    found = taken(Portions(), {LARGE: 1.0, SMALL: 2.0}.__getitem__, 1000)
+def test_the_cheaper_size_is_chosen() -> None:
+    found = taken(WriteSize(), {LARGE: 1.0, SMALL: 2.0}.__getitem__, 1000)
     assert found.count(SMALL) < 50
-    found = taken(Portions(), {LARGE: 2.0, SMALL: 1.0}.__getitem__, 1000)
+    found = taken(WriteSize(), {LARGE: 2.0, SMALL: 1.0}.__getitem__, 1000)
     assert found.count(LARGE) < 50
 
 
-def test_it_is_noticed_when_that_changes() -> None:
-    choice = Portions()
+def test_the_choice_follows_a_change_of_cost() -> None:
+    choice = WriteSize()
     for cheap in (LARGE, SMALL, LARGE, SMALL):
         found = taken(choice, lambda portion, cheap=cheap: 1.0 if portion == cheap else 3.0, 500)
         assert found[-100:].count(cheap) > 90
@@ -35,10 +35,10 @@ def test_it_is_noticed_when_that_changes() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, LARGE, 3 * LARGE + 7])
 @pytest.mark.parametrize("portion", [SMALL, LARGE])
-def test_everything_is_written_where_it_belongs(
+def test_all_data_is_written_at_its_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, portion: int
 ) -> None:
-    monkeypatch.setattr(portions._portions, "next", lambda: portion)
+    monkeypatch.setattr(write_size._write_size, "next", lambda: portion)
     data, path = os.urandom(size), tmp_path / "file"
     path.write_bytes(b"before")
     with path.open("r+b") as file:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import Unavailable
-from turnout.storage.buckets import Buckets
-from turnout.storage.objects import Embedded
+from turnout.storage.embedded.buckets import Buckets
+from turnout.storage.embedded.objects import EmbeddedStore
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 
@@ -26,12 +26,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_an_object_that_does_not_fit(small_disk: Path):
-    objects = Embedded(Buckets(small_disk / "buckets", None))
+    objects = EmbeddedStore(Buckets(small_disk / "buckets", None))
     first = objects.writer("b", "a", "p")
     first.write(b"before")
     first.commit()
     second = objects.writer("b", "a", "p")
-    with pytest.raises(Unavailable, match="'a' cannot be written: the disk of the buckets is full"):
+    with pytest.raises(Unavailable, match="'a' cannot be written: the disk is full"):
         second.write(bytes(8 * MEGABYTE))
     second.abort()
     assert (small_disk / "buckets" / "b" / "a").read_bytes() == b"before"

@@ -15,17 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tests.running import python_path, reachable_directory
+from tests.storage.binding import bind
 from turnout.errors import AlreadyExists, Denied, Invalid, NotFound, WrongState
-from turnout.storage import Storage, embedded_listing
-from turnout.storage import embedded_sums as sums
-from turnout.storage.buckets import Buckets
-from turnout.storage.objects import Embedded, Info
+from turnout.storage import Storage
+from turnout.storage.embedded import checksums, listing
+from turnout.storage.embedded.buckets import Buckets
+from turnout.storage.embedded.objects import EmbeddedStore, Info
+from turnout.storage.owners import Owners
 
 
 class Place:
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "buckets"
-        self.objects = Embedded(Buckets(self.directory, None))
+        self.objects = EmbeddedStore(Buckets(self.directory, None))
 
     def put(self, key: str, data: bytes = b"x", bucket: str = "b", project: str = "p", **more) -> Info:
         writer = self.objects.writer(bucket, key, project, **more)
@@ -103,9 +105,9 @@ def test_nothing_is_there_before_commit_or_after_abort(place: Place):
 
 def test_what_a_killed_writer_left_is_swept_and_what_one_writes_is_not(place: Place):
     program = (
-        "import sys; from pathlib import Path; from turnout.storage.buckets import Buckets;"
-        "from turnout.storage.objects import Embedded;"
-        "w = Embedded(Buckets(Path(sys.argv[1]), None)).writer('b', 'a', 'p'); w.write(b'half' * 1000);"
+        "import sys; from pathlib import Path; from turnout.storage.embedded.buckets import Buckets;"
+        "from turnout.storage.embedded.objects import EmbeddedStore;"
+        "w = EmbeddedStore(Buckets(Path(sys.argv[1]), None)).writer('b', 'a', 'p'); w.write(b'half' * 1000);"
         "print('ready', flush=True); sys.stdin.read()"
     )
     writer = place.objects.writer("b", "alive", "p")
@@ -306,7 +308,7 @@ def test_a_marker_is_a_directory_that_stays(place: Place):
 def test_a_directory_that_a_job_has_mounted_stays_when_its_last_object_goes(place: Place):
     place.put("out/deep/a")
     storage = Storage(place.directory, [], place.directory.parent / "data", None)
-    storage.bind("s3://b/out", "p", read_only=False)
+    bind(storage, "s3://b/out", "p", read_only=False)
     place.objects.delete("b", "out/deep/a", "p")
     assert place.keys() == ["out/"]
 
@@ -330,13 +332,13 @@ def test_what_a_job_has_mounted_now_cannot_be_removed_by_name_either(place: Plac
 def test_what_is_made_belongs_to_the_jobs_user(place: Place):
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
-    objects = Embedded(Buckets(place.directory, (12345, 12346)))
+    objects = EmbeddedStore(Buckets(place.directory, Owners(lambda project: (12345, 12346), 12347, 12348)))
     writer = objects.writer("b", "a/c", "p")
     writer.commit()
-    for path in ("b", "b/a", "b/a/c"):
+    for path, uid in (("b", 0), ("b/a", 12345), ("b/a/c", 12345)):
         status = (place.directory / path).stat()
-        assert (status.st_uid, status.st_gid) == (12345, 12346)
-    assert (place.directory / "b/a/c").stat().st_mode & 0o777 == 0o644
+        assert (status.st_uid, status.st_gid) == (uid, 12346)
+    assert (place.directory / "b/a/c").stat().st_mode & 0o777 == 0o660
 
 
 def test_a_copy_has_the_same_bytes_and_sums(place: Place):
@@ -362,13 +364,13 @@ def test_taken_pieces_have_the_crc_of_the_whole(place: Place):
     info = writer.commit(etag="0" * 32 + "-2")
     both = place.get("1") + place.get("2")
     assert place.get("both") == both
-    assert info.crc32c == sums.spelt(google_crc32c.value(both))
+    assert info.crc32c == checksums.encode(google_crc32c.value(both))
     assert (info.md5, info.etag) == (None, "0" * 32 + "-2")
 
 
 @given(some.binary(max_size=300), some.binary(max_size=300))
 def test_the_crc_of_two_pieces(first: bytes, second: bytes):
-    both = sums.joined(google_crc32c.value(first), google_crc32c.value(second), len(second))
+    both = checksums.combine(google_crc32c.value(first), google_crc32c.value(second), len(second))
     assert both == google_crc32c.value(first + second)
 
 
@@ -445,7 +447,7 @@ def test_a_small_prefix_does_not_read_the_rest(many: Place, monkeypatch: pytest.
 
 
 def test_a_large_directory_that_changes_between_pages(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(embedded_listing, "_LARGE", 1)
+    monkeypatch.setattr(listing, "_LARGE", 1)
     for key in ("d/a", "d/b", "d/c"):
         place.put(key)
     os.utime(place.directory / "b/d", (1, 1))  # long settled

@@ -8,8 +8,8 @@ import google_crc32c
 import pytest
 
 from turnout.errors import NotFound
-from turnout.storage import KeyGone, Storage
-from turnout.storage.objects import Embedded
+from turnout.storage import EmbeddedPath, KeyGone, Storage
+from turnout.storage.embedded.objects import EmbeddedStore
 from turnout.vault import KeyRing
 from turnout.vault.chunks import CHUNK
 
@@ -24,7 +24,7 @@ class Place:
         self.ring = KeyRing({NAME: str(self.key)})
         self.buckets = directory / "buckets"
         self.storage = Storage(self.buckets, [], directory, None, ring=self.ring)
-        self.objects: Embedded = self.storage.embedded
+        self.objects: EmbeddedStore = self.storage.embedded
 
     def write(self, key: str, data: bytes = DATA, bucket: str = "b") -> None:
         writer = self.objects.writer(bucket, key, "p", "text/plain", seal_with=self.ring.new(NAME))
@@ -116,14 +116,14 @@ def test_a_place_object_by_object(place: Place):
     place.write("out/a/b")
     place.write_plain("out/c", b"c")
     place.write_plain("other", b"not this")
-    near = place.storage.near("gs://b/out", "p")
-    assert near is not None
-    assert near.holds_sealed()
-    assert {name: info.size for name, info in near.objects()} == {"a/b": len(DATA), "c": 1}
-    with near.open("a/b") as (pread, _):
+    out = place.storage.locate("gs://b/out", "p")
+    assert isinstance(out, EmbeddedPath)
+    assert out.holds_sealed()
+    assert {name: info.size for name, info in out.objects()} == {"a/b": len(DATA), "c": 1}
+    with out.open("a/b") as (pread, _):
         assert pread(11, 0) == DATA[:11]
-    single = place.storage.near("gs://b/out/c", "p")
-    assert single is not None
+    single = place.storage.locate("gs://b/out/c", "p")
+    assert isinstance(single, EmbeddedPath)
     assert [name for name, _ in single.objects()] == ["c"]
     with single.open("c") as (pread, _):
         assert pread(10, 0) == b"c"
@@ -131,8 +131,8 @@ def test_a_place_object_by_object(place: Place):
 
 def test_a_place_without_anything(place: Place):
     place.write_plain("x", b"x")
-    near = place.storage.near("gs://b/none", "p")
-    assert near is not None
+    none = place.storage.locate("gs://b/none", "p")
+    assert isinstance(none, EmbeddedPath)
     with pytest.raises(NotFound, match="'none/'"):
-        list(near.objects())
-    assert place.storage.near("file:///tmp", "p") is None
+        list(none.objects())
+    assert not isinstance(place.storage.locate("file:///tmp", "p"), EmbeddedPath)

@@ -1,20 +1,20 @@
-"""A request's body as one of `wire`'s structs, or what is wrong with it in ModelArts' own terms."""
+"""Decodes a request's body into a struct of `wire`, and explains with ModelArts' codes what is wrong with it."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from turnout.dialects.modelarts import wire, wire_spec
+from turnout.dialects.modelarts import wire
+from turnout.dialects.modelarts.errors import BAD_JSON, INVALID, invalid, quoted
 from turnout.errors import Invalid
 
-BAD_JSON = "ModelArts.2787"
-BAD_PARAM = "ModelArts.2788"
 MAX_DESCRIPTION = 256
 MAX_DEPTH = 20
 MAX_DOCUMENT = 1 << 20
-"""Bytes. More takes so long to look at that others would have to wait for it."""
-MAX_KEPT = 4 * MAX_DOCUMENT
+"""Bytes. Decoding blocks the event loop, so a larger document would delay other requests."""
+MAX_STORED = 4 * MAX_DOCUMENT
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
@@ -22,6 +22,7 @@ _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)
 _WRONG = re.compile(r"(.*?) - at `\$\.?(.*)`", re.DOTALL)
 _EXPECTED = re.compile(r"Expected `(.*)`, got `(.*)`")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME_RULE = "must have 1 to 64 characters: letters, digits, `_` and `-`"
 _KINDS = {
     "str": "text",
     "int": "a whole number",
@@ -34,7 +35,7 @@ _KINDS = {
 
 _job = msgspec.json.Decoder(wire.Job)
 _algorithm = msgspec.json.Decoder(wire.Algorithm)
-_update = msgspec.json.Decoder(wire_spec.Update)
+_update = msgspec.json.Decoder(wire.Update)
 
 
 def decode_job(body: bytes) -> wire.Job:
@@ -52,16 +53,16 @@ def decode_algorithm(body: bytes) -> wire.Algorithm:
     return document
 
 
-def decode_update(body: bytes) -> wire_spec.Update:
+def decode_update(body: bytes) -> wire.Update:
     document = read(_update, body)
     check_description(document.description, "description")
     return document
 
 
 def read(decoder: "msgspec.json.Decoder[Document]", body: bytes) -> Document:
-    """Raises Invalid with 2787 if it is no JSON, with 2788 if a field is missing or of the wrong kind."""
+    """Raises Invalid with code 2787 if the body is not JSON, and 2788 if a field is missing or has the wrong type."""
     if len(body) > MAX_DOCUMENT:
-        raise Invalid(f"The body has {len(body)} bytes; it may have {MAX_DOCUMENT}.", code=BAD_PARAM)
+        raise Invalid(f"The body has {len(body)} bytes; the limit is {MAX_DOCUMENT}.", code=INVALID)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -72,31 +73,33 @@ def read(decoder: "msgspec.json.Decoder[Document]", body: bytes) -> Document:
         ) from None
 
 
-def convert(data: Any, kind: type[Document]) -> Document:
-    """The same for what is JSON already."""
-    try:
-        return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
-        raise explain(str(error)) from None
-
-
 def explain(text: str) -> Invalid:
     if match := _MISSING.fullmatch(text):
-        field = f"{_spelt(match[2])}.{match[1]}" if match[2] else match[1]
-        return Invalid(f"{field} is missing.", field=field, code=BAD_PARAM)
+        field = f"{_field_name(match[2])}.{match[1]}" if match[2] else match[1]
+        return Invalid(f"{field} is missing.", field=field, code=INVALID)
     if match := _WRONG.fullmatch(text):
-        field = _spelt(match[2])
-        return Invalid(f"{field}: {_plainly(match[1])}.", field=field, code=BAD_PARAM)
-    return Invalid(f"The body must be a JSON object: {_plainly(text)}.", code=BAD_PARAM)
+        field = _field_name(match[2])
+        return Invalid(f"{field}: {_explain_type(match[1])}.", field=field, code=INVALID)
+    return Invalid(f"The body must be a JSON object: {_explain_type(text)}.", code=INVALID)
 
 
 def check_name(name: str, field: str) -> None:
     if not _NAME.fullmatch(name):
-        raise Invalid(
-            f"{field}: {name[:80]!r} must have 1 to 64 characters: letters, digits, `_` and `-`.",
-            field=field,
-            code=BAD_PARAM,
-        )
+        raise invalid(INVALID, field, f": {quoted(name)} {_NAME_RULE}.")
+
+
+def check_names(names: Sequence[str | None], field: str, noun: str, code: str, duplicate: str) -> None:
+    """The names of a list's items. `code` is for one that is missing or wrong, `duplicate` for one that is twice."""
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        item = f"{field}[{index}].name"
+        if name is None:
+            raise invalid(code, item, " is missing.")
+        if not _NAME.fullmatch(name):
+            raise invalid(code, item, f": {quoted(name)} {_NAME_RULE}.")
+        if name in seen:
+            raise invalid(duplicate, item, f": there are two {noun} {name!r}.")
+        seen.add(name)
 
 
 def check_description(text: str | None, field: str) -> None:
@@ -104,21 +107,25 @@ def check_description(text: str | None, field: str) -> None:
         raise Invalid(
             f"{field} must have at most {MAX_DESCRIPTION} characters, not {len(text)}.",
             field=field,
-            code=BAD_PARAM,
+            code=INVALID,
         )
 
 
-def check_kept(kept: bytes, field: str) -> bytes:
-    """What is added to little by little has an end too."""
-    if len(kept) > MAX_KEPT:
-        raise Invalid(f"{field} is more than can be kept: {MAX_KEPT} bytes.", field=field, code=BAD_PARAM)
-    return kept
+def check_stored_size(stored: bytes, field: str) -> bytes:
+    """Limits a document that grows with each update."""
+    if len(stored) > MAX_STORED:
+        raise Invalid(
+            f"{field} makes the job larger than {MAX_STORED} bytes, which is the limit.",
+            field=field,
+            code=INVALID,
+        )
+    return stored
 
 
 def _check_free_parts(document: wire.Job) -> None:
-    """What has no shape of its own must not be so deep that it cannot be written down again."""
-    spec = document.spec or wire_spec.Spec()
-    schedule = spec.schedule_policy or wire_spec.SchedulePolicy()
+    """Limits the nesting of parts without a schema: the encoder cannot write very deep ones."""
+    spec = document.spec or wire.Spec()
+    schedule = spec.schedule_policy or wire.SchedulePolicy()
     for field, part in (
         ("ftjob_config", document.ftjob_config),
         ("spec.asset_model", spec.asset_model),
@@ -126,7 +133,7 @@ def _check_free_parts(document: wire.Job) -> None:
         ("spec.schedule_policy.preferred_affinity", schedule.preferred_affinity),
     ):
         if not _is_shallow(part, MAX_DEPTH):
-            raise Invalid(f"{field} is nested more than {MAX_DEPTH} deep.", field=field, code=BAD_PARAM)
+            raise Invalid(f"{field} is nested more than {MAX_DEPTH} levels deep.", field=field, code=INVALID)
 
 
 def _is_shallow(part: Any, depth: int) -> bool:
@@ -136,12 +143,12 @@ def _is_shallow(part: Any, depth: int) -> bool:
     return depth > 0 and all(_is_shallow(one, depth - 1) for one in inside)
 
 
-def _spelt(place: str) -> str:
-    """msgspec's `algorithm.parameters[...].name`: it does not tell which one of a list."""
-    return place.replace("[...]", "[]")
+def _field_name(path: str) -> str:
+    """msgspec writes `parameters[...].name`: it does not say which item of a list."""
+    return path.replace("[...]", "[]")
 
 
-def _plainly(text: str) -> str:
+def _explain_type(text: str) -> str:
     match = _EXPECTED.fullmatch(text)
     if match is None:
         return text

@@ -1,6 +1,7 @@
-"""Reads what came with a request: its body as a struct, its query as checked values."""
+"""Reads and checks the fields of a request: its JSON body as a struct, its query parameters one by one."""
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeVar
 
@@ -12,51 +13,55 @@ from turnout.dialects.modelarts.errors import BAD_QUERY, INVALID, UNSUPPORTED_SO
 from turnout.errors import Invalid
 
 Document = TypeVar("Document", bound=msgspec.Struct)
+Query = Mapping[str, str]
 
-DEFAULT_WORKSPACE = "0"
+MAX_PAGE = 2**31 - 1
 
 
 async def read(request: Request, kind: type[Document]) -> Document:
-    """Raises Invalid that names the field as the caller spelt it."""
+    """Raises Invalid that names the field as the caller spelled it."""
     return decode.read(_decoder(kind), await request.body())
 
 
 def text(name: str, value: str | None, longest: int, pattern: str = "", rule: str = "") -> str:
-    """A text field within its limits; None counts as empty."""
+    """Checks a text field. None counts as empty."""
     value = value or ""
     if len(value) > longest:
-        raise Invalid(f"{name} may have {longest} characters, not {len(value)}.", field=name, code=INVALID)
+        raise Invalid(
+            f"{name} must have at most {longest} characters, not {len(value)}.", field=name, code=INVALID
+        )
     if "\0" in value or (pattern and not re.fullmatch(pattern, value)):
         raise Invalid(f"{name} must be {rule or 'text'}, not {value!r}.", field=name, code=INVALID)
     return value
 
 
-def number(request: Request, name: str, default: int, low: int, high: int) -> int:
-    given = request.query_params.get(name, "")
+def number(query: Query, name: str, default: int, low: int, high: int, code: str = BAD_QUERY) -> int:
+    given = query.get(name, "").strip()
     if not given:
         return default
-    if not re.fullmatch(r"\d{1,10}", given, re.ASCII) or not low <= int(given) <= high:
+    if not re.fullmatch(r"\d{1,18}", given, re.ASCII) or not low <= int(given) <= high:
         raise Invalid(
-            f"{name} must be a whole number from {low} to {high}, not {given!r}.", field=name, code=BAD_QUERY
+            f"{name} must be a whole number from {low} to {high}, not {given!r}.", field=name, code=code
         )
     return int(given)
 
 
-def word(request: Request, name: str, default: str, allowed: tuple[str, ...], code: str = BAD_QUERY) -> str:
-    given = request.query_params.get(name, "") or default
+def choice(query: Query, name: str, default: str, allowed: tuple[str, ...], code: str = BAD_QUERY) -> str:
+    given = query.get(name, "") or default
     if given not in allowed:
-        raise Invalid(f"{name} must be {' or '.join(allowed)}, not {given!r}.", field=name, code=code)
+        options = " or ".join(option for option in allowed if option)
+        raise Invalid(f"{name} must be {options}, not {given!r}.", field=name, code=code)
     return given
 
 
-def sorting(request: Request, default: str, allowed: tuple[str, ...]) -> tuple[str, str]:
+def sorting(query: Query, default: str, allowed: tuple[str, ...]) -> tuple[str, str]:
     """sort_by and order."""
-    by = word(request, "sort_by", default, allowed, UNSUPPORTED_SORT)
-    return by, word(request, "order", "desc", ("asc", "desc"))
+    by = choice(query, "sort_by", default, allowed, UNSUPPORTED_SORT)
+    return by, choice(query, "order", "desc", ("asc", "desc"))
 
 
-def query_text(request: Request, name: str, default: str = "") -> str:
-    return text(name, request.query_params.get(name, "") or default, 256)
+def query_text(query: Query, name: str, default: str = "") -> str:
+    return text(name, query.get(name, "") or default, 256)
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""What goes back: always JSON in UTF-8, because the clients guess wrongly without it."""
+"""Responses. The content type is always set, because the SDKs guess a wrong one without it."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,6 @@ def json(data: object, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(_encode(data), status, headers, media_type="application/json")
 
 
-def nothing() -> Response:
-    """204: done, or not ready yet."""
+def no_content() -> Response:
+    """204: the call is done, or the answer is not ready yet."""
     return Response(status_code=204)

@@ -1,6 +1,6 @@
-"""ModelArts over HTTP: finds the handler, who asks and what is answered when something goes wrong, in one place.
+"""All routes of the ModelArts API, and the endpoint that authenticates a request and calls its handler.
 
-Spoken to ASGI directly: addresses may hold doubled slashes and encoded ones, and the signature is on them as they came.
+It works on the raw ASGI path: an address can have doubled or encoded slashes, and clients sign the path as sent.
 """
 
 import uuid
@@ -12,20 +12,42 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from turnout.dialects.body import read_body
-from turnout.dialects.modelarts import errors, iam, sign
-from turnout.dialects.modelarts.calls import ROUTES
-from turnout.dialects.modelarts.house import Handler, House
+from turnout import bodies
+from turnout.bodies import Sender, read_body
+from turnout.dialects.modelarts import errors, unsupported
+from turnout.dialects.modelarts.account import iam, quotas, sign, workspaces
+from turnout.dialects.modelarts.algorithms import handlers as algorithms
+from turnout.dialects.modelarts.catalogue import handlers as catalogue
+from turnout.dialects.modelarts.context import Context, Handler, Routes
+from turnout.dialects.modelarts.jobs import experiments, tags
+from turnout.dialects.modelarts.jobs import handlers as jobs
+from turnout.dialects.modelarts.observe import handlers as observe
+from turnout.dialects.modelarts.observe import log_handlers
+from turnout.dialects.modelarts.search import handlers as search
 from turnout.errors import Invalid, TurnoutError
 from turnout.service import Caller
 
+ROUTES: Routes = [
+    *jobs.ROUTES,
+    *observe.ROUTES,
+    *log_handlers.ROUTES,
+    *tags.ROUTES,
+    *algorithms.ROUTES,
+    *experiments.ROUTES,
+    *workspaces.ROUTES,
+    *quotas.ROUTES,
+    *catalogue.ROUTES,
+    *unsupported.ROUTES,
+    *search.ROUTES,
+    *iam.ROUTES,
+]
+
 BODY_LIMIT = 12 << 20
-STRANGERS_LIMIT = 1 << 20
 _LOGIN = ("v3", "auth", "tokens")
 
 
 def owns(path: str) -> bool:
-    """Whether a path is for this dialect. `/v1` is shared with others, so there only what is ours by name."""
+    """Whether a path belongs to this dialect. Others use `/v1` too: only `/v1/…/workspaces` is ours there."""
     match [part for part in path.split("/", 6) if part][:3]:
         case ["v2", *_] | ["v3", "auth" | "projects", *_] | ["v3.0", *_] | ["v1", _, "workspaces"]:
             return True
@@ -33,14 +55,14 @@ def owns(path: str) -> bool:
             return False
 
 
-class _Found(NamedTuple):
+class _Match(NamedTuple):
     handler: Handler
     parameters: dict[str, str]
 
 
 class Endpoint:
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._table = _Table()
         for method, path, handler in ROUTES:
             whole = path if path.startswith(("/v1/", "/v3")) else f"/v2/{{project_id}}{path}"
@@ -51,8 +73,8 @@ class Endpoint:
         try:
             response = await self._answer(scope, receive)
         except TurnoutError as error:
-            response = errors.answer(error)
-        except Exception as error:  # noqa: BLE001 (no traceback may reach a user)
+            response = errors.response(error)
+        except Exception as error:  # noqa: BLE001 (users never see a traceback)
             response = errors.unexpected(request_id, f"{scope['method']} {scope['path']}", error)
         if response is None:
             return
@@ -60,36 +82,42 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """None when the client went away in the middle of its request."""
-        house, headers = self._house, dict(scope["headers"])
+        """None if the client disconnected before it sent the whole body."""
+        context, headers = self._context, dict(scope["headers"])
         method, raw = scope["method"], scope.get("raw_path") or scope["path"].encode()
         parts = tuple(unquote(part) for part in raw.decode("latin-1").split("/") if part)
-        known = house.settings.no_auth or iam.known(house.keys, headers)
-        body = await read_body(
-            headers, receive, BODY_LIMIT if known else STRANGERS_LIMIT, late=errors.BAD_JSON
-        )
-        if body is None:
-            return None
-        request = Request({**scope, "path_params": {}}, _given(body))
-        if parts == _LOGIN and method == "POST":
-            return await iam.login(house, request)
-        signed = sign.Signed(method, raw, scope["query_string"], headers, body)
-        caller = self._caller(signed, _project(parts))
-        found = self._table.find(method, parts)
-        _check(found.parameters)
-        request.scope["path_params"] = found.parameters
-        return await found.handler(house, request, caller)
+        is_login = parts == _LOGIN and method == "POST"
+        with context.bodies.open(bodies.STRANGER if is_login else self._sender(headers)) as reservation:
+            body = await read_body(reservation, headers, receive, BODY_LIMIT, late=errors.BAD_JSON)
+            if body is None:
+                return None
+            request = Request({**scope, "path_params": {}}, _replay(body, receive))
+            if is_login:
+                return await iam.login(context, request)
+            signed = sign.SignedRequest(method, raw, scope["query_string"], headers, body)
+            caller = self._caller(signed, _project(parts))
+            match = self._table.find(method, parts)
+            _check(match.parameters)
+            request.scope["path_params"] = match.parameters
+            return await match.handler(context, request, caller)
 
-    def _caller(self, request: sign.Signed, project: str) -> Caller:
-        house = self._house
-        if house.settings.no_auth:
-            root = house.keys.root
-            return Caller("anyone", iam.allowed(root, project) if project else root.project, root=True)
-        return iam.caller_of(house.keys, request, project, house.clock() / 1e9)
+    def _sender(self, headers: Mapping[bytes, bytes]) -> Sender:
+        """Identifies the sender by the headers alone, before the body is read. Raises Unauthenticated."""
+        context = self._context
+        if context.settings.no_auth:
+            return bodies.known(context.keys.root.project)
+        return iam.sender(context.keys, headers, context.clock() / 1e9)
+
+    def _caller(self, request: sign.SignedRequest, project: str) -> Caller:
+        context = self._context
+        if context.settings.no_auth:
+            root = context.keys.root
+            return Caller("anyone", iam.check_project(root, project) if project else root.project, root=True)
+        return iam.caller_of(context.keys, request, project, context.clock() / 1e9)
 
 
 class _Table:
-    """Addresses by their parts; a literal part goes before a parameter."""
+    """A tree of path segments. A literal segment has precedence over a parameter."""
 
     def __init__(self) -> None:
         self._literal: dict[str, _Table] = {}
@@ -106,18 +134,18 @@ class _Table:
                 table = table._literal.setdefault(part, _Table())
         table._handlers[method] = (handler, tuple(names))
 
-    def find(self, method: str, parts: tuple[str, ...]) -> _Found:
-        found = self._walk(parts, ())
-        if found is None:
-            raise TurnoutError(f"There is nothing at /{'/'.join(parts)}.", code=errors.NO_SUCH_PATH)
-        handlers, values = found
+    def find(self, method: str, parts: tuple[str, ...]) -> _Match:
+        match = self._walk(parts, ())
+        if match is None:
+            raise TurnoutError(f"The path /{'/'.join(parts)} does not exist.", code=errors.NO_SUCH_PATH)
+        handlers, values = match
         if method not in handlers:
             raise TurnoutError(
-                f"{method} is not for this address; there is {' and '.join(sorted(handlers))}.",
+                f"This address does not support {method}, only {' and '.join(sorted(handlers))}.",
                 code=errors.BAD_METHOD,
             )
         handler, names = handlers[method]
-        return _Found(handler, dict(zip(names, values, strict=True)))
+        return _Match(handler, dict(zip(names, values, strict=True)))
 
     def _walk(
         self, parts: tuple[str, ...], values: tuple[str, ...]
@@ -126,37 +154,46 @@ class _Table:
             return (self._handlers, values) if self._handlers else None
         part, rest = parts[0], parts[1:]
         literal = self._literal.get(part)
-        found = literal._walk(rest, values) if literal else None
-        if found is None and self._parameter:
+        match = literal._walk(rest, values) if literal else None
+        if match is None and self._parameter:
             return self._parameter._walk(rest, (*values, part))
-        return found
+        return match
 
 
 def _project(parts: tuple[str, ...]) -> str:
-    """The project that an address names; none where it was left unfilled, which is told once it is known who asks."""
-    if len(parts) < 2 or parts[0] not in ("v1", "v2") or _unfilled(parts[1]):
+    """The project in an address. Empty for a placeholder, which `_check` refuses once the caller is authenticated."""
+    if len(parts) < 2 or parts[0] not in ("v1", "v2") or _is_placeholder(parts[1]):
         return ""
     return parts[1]
 
 
 def _check(parameters: Mapping[str, str]) -> None:
     for name, value in parameters.items():
-        if _unfilled(value):
+        if _is_placeholder(value):
             raise Invalid(
-                f"The address holds {value} itself: put the {name} there.", field=name, code=errors.INVALID
+                f"The address has the placeholder {value}: replace it by the {name}.",
+                field=name,
+                code=errors.INVALID,
             )
         if "\0" in value or len(value) > 256:
-            raise Invalid(f"{name} is not one of this service's.", field=name, code=errors.INVALID)
+            raise Invalid(
+                f"{name} must have at most 256 characters, and no NUL.", field=name, code=errors.INVALID
+            )
 
 
-def _unfilled(value: str) -> bool:
+def _is_placeholder(value: str) -> bool:
     return value.startswith("{") and value.endswith("}")
 
 
-def _given(body: bytes) -> Receive:
-    """A body that is there already, for a request object to read."""
+def _replay(body: bytes, rest: Receive) -> Receive:
+    """Gives a body that was read already to a Request object, and then the messages that follow it."""
+    read = False
 
     async def receive() -> Message:
+        nonlocal read
+        if read:
+            return await rest()
+        read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive

@@ -1,4 +1,4 @@
-"""Times as clients write them."""
+"""Times in requests and answers."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -8,11 +8,11 @@ _MILLION = 1_000_000
 _CHINA = timezone(timedelta(hours=8))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_DIGITS = 13
-"""Milliseconds until the year 2286: our times fit into 63 bits of nanoseconds."""
+"""Milliseconds up to the year 2286, which fit into 63 bits as nanoseconds."""
 
 
 def parse(text: str) -> int | None:
-    """Nanoseconds since 1970; a time without a zone is China's. None: it is no time that a job could have."""
+    """Nanoseconds since 1970. A time without a zone is China's. None if it is not a time, or out of range."""
     text = text.strip()
     if text.isdecimal() and text.isascii():
         return int(text) * _MILLION if len(text) <= _MOST_DIGITS else None
@@ -25,3 +25,8 @@ def parse(text: str) -> int | None:
         return None
     at = (since.days * 86_400 + since.seconds) * 1_000 * _MILLION + since.microseconds * 1_000
     return at if 0 <= at < 10**_MOST_DIGITS * _MILLION else None
+
+
+def iso(at: int) -> str:
+    """`2022-11-26T16:03:41+08:00`"""
+    return datetime.fromtimestamp(at // 1_000_000_000, _CHINA).isoformat()

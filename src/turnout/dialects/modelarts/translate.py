@@ -1,6 +1,6 @@
-"""ModelArts' documents as jobs. Knows both worlds; `answer` is the way back.
+"""Translates ModelArts' documents into jobs. `jobs/render` is the way back.
 
-What is kept of a job is its document in the shape of an answer, whole but for its id, its times and its status.
+The document that is stored with a job has the form of an answer, without the id, the times and the status.
 """
 
 import re
@@ -9,31 +9,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 from turnout import config
-from turnout.dialects.modelarts import (
-    auto_search,
-    channels,
-    faults,
-    flavor,
-    merge,
-    parameters,
-    places,
-    program,
-    running,
-    search_yaml,
-    wire,
-    wire_spec,
-)
-from turnout.dialects.modelarts.faults import shown, wrong
-from turnout.dialects.modelarts.keep_algorithm import keep_algorithm as keep_algorithm
+from turnout.dialects.modelarts import errors, locations, wire
+from turnout.dialects.modelarts.algorithms import merge
+from turnout.dialects.modelarts.catalogue import flavor
+from turnout.dialects.modelarts.errors import invalid, quoted
+from turnout.dialects.modelarts.jobs import channels, parameters, run_options
+from turnout.dialects.modelarts.names import DEFAULT_WORKSPACE, DIALECT, scope_of
+from turnout.dialects.modelarts.program import build
+from turnout.dialects.modelarts.search import config_file, definition
 from turnout.job import Asset, Mount, NewJob, Role, Search, Spec
 
-DIALECT = "modelarts"
-WORKSPACE = "0"
 ROLE = "worker"
 TEMPLATE = "job_template"
 HETEROGENEOUS = "Template RL"
 KINDS = ("job", "hetero_job")
 DEBUG = "debug"
+PRODUCTION = "production"
+"""The default runtime_type."""
 MAX_TASKS = 16
 CONFIG_PATH = "algorithm.autosearch_config_path"
 
@@ -42,20 +34,20 @@ _WORKSPACE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _encode = msgspec.json.Encoder().encode
 
 
-class Place(NamedTuple):
-    """Where a job is to be: all that a translation follows from besides the document."""
+class Submission(NamedTuple):
+    """All that a translation depends on besides the document."""
 
     project: str
     settings: config.Settings
     user: str = ""
-    """Who asks: the id of the key."""
+    """The id of the caller's key."""
 
 
-class _Whole(NamedTuple):
-    """A job's roles and everything that comes with them."""
+class _Parts(NamedTuple):
+    """A job's roles, and what they need."""
 
-    kept: dict[str, Any]
-    """`algorithm` or `tasks`, and `resource` if it has one."""
+    stored: dict[str, Any]
+    """`algorithm` or `tasks`, and `resource` if the job has one."""
     roles: tuple[Role, ...]
     mounts: list[Mount]
     scratch: tuple[str, ...]
@@ -64,115 +56,115 @@ class _Whole(NamedTuple):
     search: Search | None = None
 
 
-def scope(workspace: str) -> str:
-    return f"{DIALECT}:{workspace or WORKSPACE}"
-
-
 def new_job(
     document: wire.Job,
-    place: Place,
+    submission: Submission,
     algorithm: Asset | None,
     *,
     config: bytes | None = None,
-    searched: program.Searched | None = None,
+    trial_inputs: build.TrialInputs | None = None,
 ) -> NewJob:
-    """Checks everything that the document alone can tell; what lies in storage is for `checks`.
+    """Makes all checks that need the document alone. The caller checks what is in storage.
 
-    `config` is the content of `autosearch_config_path`; `searched` is what a trial of such a search is given.
+    `config` is the content of `autosearch_config_path`. Without it, a job that has the path fails when it starts.
+    `trial_inputs` is for a trial of such a search.
     """
-    metadata, spec = document.metadata, document.spec or wire_spec.Spec()
-    workspace = metadata.workspace_id or WORKSPACE
+    metadata, spec = document.metadata, document.spec or wire.Spec()
+    workspace = metadata.workspace_id or DEFAULT_WORKSPACE
     _check_head(document, workspace)
     notes: list[str] = []
-    policy = running.policy(spec, metadata.annotations or {}, place.settings)
-    whole = (
-        _of_tasks(document, place, notes)
+    policy = run_options.policy(spec, metadata.annotations or {}, submission.settings)
+    parts = (
+        _from_tasks(document, submission, notes)
         if document.tasks
-        else _of_algorithm(document, place, algorithm, notes, config, searched)
+        else _from_algorithm(document, submission, algorithm, notes, config, trial_inputs)
     )
-    mounts = [*whole.mounts, *running.volumes(spec.volumes, whole.pool)]
-    running.check_apart(mounts)
-    _check_scratch(whole.scratch, mounts)
+    mounts = [*parts.mounts, *run_options.volumes(spec.volumes, parts.pool)]
+    run_options.check_no_overlap(mounts)
+    _check_scratch(parts.scratch, mounts)
     paths = [spec.log_export_path, *(task.log_export_path for task in document.tasks or ())]
-    kept = _kept(document, whole, workspace, place.user)
+    stored = _stored_document(document, parts, workspace, submission.user)
     return NewJob(
-        project=place.project,
+        project=submission.project,
         dialect=DIALECT,
-        scope=scope(workspace),
+        scope=scope_of(workspace),
         handle=metadata.name,
         name=metadata.name,
-        cluster=whole.cluster,
+        cluster=parts.cluster,
         spec=Spec(
-            roles=whole.roles,
+            roles=parts.roles,
             mounts=tuple(mounts),
-            scratch=(*places.SCRATCH, *whole.scratch),
-            working_dir=places.HOME,
+            scratch=(*locations.SCRATCH, *parts.scratch),
+            working_dir=locations.HOME,
             policy=policy,
-            logs=running.log_export(paths, place.settings),
+            logs=run_options.log_export(paths, submission.settings, notes),
             debug=spec.runtime_type == DEBUG,
-            search=whole.search,
+            search=parts.search,
         ),
-        document=_encode(kept),
+        document=_encode(stored),
         notes=tuple(notes),
-        labels=labels(kept),
+        labels=labels(stored),
     )
 
 
-def labels(kept: dict[str, Any]) -> dict[str, str]:
-    """What a job is found by, from what is kept of it."""
-    algorithm, spec = kept.get("algorithm") or {}, kept.get("spec") or {}
-    metadata = kept.get("metadata") or {}
+def labels(stored: dict[str, Any]) -> dict[str, str]:
+    """The labels by which a job can be listed, from its stored document."""
+    algorithm, spec = stored.get("algorithm") or {}, stored.get("spec") or {}
+    metadata = stored.get("metadata") or {}
     found = {
-        "kind": kept.get("kind"),
+        "kind": stored.get("kind"),
         "algorithm_id": algorithm.get("id"),
         "algorithm_name": algorithm.get("name"),
-        "pool_id": _pool(kept),
+        "pool_id": _pool(stored),
         "user_id": metadata.get("user_name"),
         "user_name": metadata.get("user_name"),
         "runtime_type": spec.get("runtime_type"),
         "training_experiment_id": (metadata.get("training_experiment_reference") or {}).get("id"),
-        "train_type": kept.get("train_type"),
+        "train_type": stored.get("train_type"),
     }
     return {key: value for key, value in found.items() if value}
 
 
-def _pool(kept: dict[str, Any]) -> str | None:
-    resource = kept["spec"].get("resource") or {}
+def _pool(stored: dict[str, Any]) -> str | None:
+    resource = stored["spec"].get("resource") or {}
     pools = [
         resource.get("pool_id"),
-        *(task["task_resource"].get("pool_id") for task in kept.get("tasks") or ()),
+        *(task["task_resource"].get("pool_id") for task in stored.get("tasks") or ()),
     ]
     return next((pool for pool in pools if pool), None)
 
 
 def _check_head(document: wire.Job, workspace: str) -> None:
     if document.kind not in KINDS:
-        raise wrong(faults.BAD_PARAM, "kind", f": {shown(document.kind)} must be one of {', '.join(KINDS)}.")
+        raise invalid(errors.INVALID, "kind", f": {quoted(document.kind)} must be one of {', '.join(KINDS)}.")
     if not _WORKSPACE.fullmatch(workspace):
-        told = f": {shown(workspace)} must have 1 to 64 letters, digits, `_` and `-`."
-        raise wrong(faults.BAD_PARAM, "metadata.workspace_id", told)
+        detail = f": {quoted(workspace)} must have 1 to 64 letters, digits, `_` and `-`."
+        raise invalid(errors.INVALID, "metadata.workspace_id", detail)
     template = (document.metadata.annotations or {}).get(TEMPLATE)
     if (template == HETEROGENEOUS or document.kind == "hetero_job") and not document.tasks:
-        raise wrong(faults.BAD_PARAM, "tasks", " is missing: a heterogeneous job has one for each role.")
+        raise invalid(errors.INVALID, "tasks", " is missing: a heterogeneous job has a task for each role.")
 
 
-def _of_algorithm(
+def _from_algorithm(
     document: wire.Job,
-    place: Place,
+    submission: Submission,
     asset: Asset | None,
     notes: list[str],
     config: bytes | None,
-    searched: program.Searched | None,
-) -> _Whole:
-    asked = document.algorithm or wire.JobAlgorithm()
-    merged = merge.merge(asked, asset, place.settings, notes)
+    trial_inputs: build.TrialInputs | None,
+) -> _Parts:
+    requested = document.algorithm or wire.JobAlgorithm()
+    merged = merge.merge(requested, asset, submission.settings, notes)
     run = merged.algorithm
-    resource = (document.spec and document.spec.resource) or wire_spec.Resource()
-    chosen = flavor.choose(resource, place.settings, "spec.resource")
-    inputs = channels.inputs(channels.several(run.inputs), place.settings, "algorithm.inputs")
-    outputs = channels.outputs(channels.several(run.outputs), "algorithm.outputs")
+    resource = (document.spec and document.spec.resource) or wire.Resource()
+    resolved = flavor.resolve(resource, submission.settings, "spec.resource")
+    inputs = channels.inputs(channels.as_list(run.inputs), submission.settings, "algorithm.inputs")
+    outputs = channels.outputs(channels.as_list(run.outputs), "algorithm.outputs")
+    channels.check_distinct(channels.as_list(run.inputs), channels.as_list(run.outputs), "algorithm.outputs")
     search = _search(run, merged.parameters, config, notes)
-    wanted = program.Wanted(
+    failure = _missing_config(run.autosearch_config_path) if config is None else ""
+    notes += [failure] if failure else []
+    request = build.ProgramRequest(
         "algorithm",
         run,
         run.engine,
@@ -180,123 +172,142 @@ def _of_algorithm(
         merged.parameters,
         inputs,
         outputs,
-        chosen.nodes,
-        not chosen.pool,
-        searched=searched if config is None else program.Searched(_framework(run)),
+        resolved.nodes,
+        not resolved.pool,
+        trial_inputs=trial_inputs if config is None else build.TrialInputs(_framework(run)),
+        failure=failure,
     )
-    made = program.make(wanted, place.settings, notes)
-    flavor.check_fits(chosen, merged.requirements, made.engine.ascend, "spec.resource")
-    role = Role(ROLE, made.program, chosen.nodes, chosen.resources, made.env, leads=True)
-    kept = {"algorithm": _kept_algorithm(run, made, wanted), "resource": flavor.kept(resource, chosen)}
-    return _Whole(kept, (role,), made.mounts, made.scratch, chosen.cluster, chosen.pool, search)
+    built = build.build_program(request, submission.settings, notes)
+    flavor.check_fits(resolved, merged.requirements, built.engine.ascend, "spec.resource")
+    role = Role(ROLE, built.program, resolved.nodes, resolved.resources, built.env, leads=True)
+    stored = {
+        "algorithm": _stored_algorithm(run, built, request),
+        "resource": flavor.stored(resource, resolved),
+    }
+    return _Parts(stored, (role,), built.mounts, built.scratch, resolved.cluster, resolved.pool, search)
 
 
 def _search(
     run: wire.JobAlgorithm, merged: list[dict[str, Any]], config: bytes | None, notes: list[str]
 ) -> Search | None:
-    asked = run.policies and run.policies.auto_search
+    requested = run.policies and run.policies.auto_search
     field = "algorithm.policies.auto_search"
     if run.autosearch_config_path:
-        places.source(run.autosearch_config_path, CONFIG_PATH)
-        if asked is not None and auto_search.asked(asked):
-            raise wrong(faults.BAD_SEARCH, field, " and autosearch_config_path exclude each other.")
+        locations.source(run.autosearch_config_path, CONFIG_PATH)
+        if requested is not None and definition.is_given(requested):
+            raise invalid(errors.BAD_SEARCH, field, " cannot be used with autosearch_config_path.")
         _framework(run)
-        return None if config is None else search_yaml.of(config, CONFIG_PATH, notes)
+        return None if config is None else config_file.to_search(config, CONFIG_PATH, notes)
     if _framework(run):
-        notes.append("algorithm.autosearch_framework_path has no effect: there is no autosearch_config_path")
-    return auto_search.of(asked, merged, field) if asked is not None and auto_search.asked(asked) else None
+        notes.append("algorithm.autosearch_framework_path has no effect without autosearch_config_path")
+    return (
+        definition.to_search(requested, merged, field)
+        if requested is not None and definition.is_given(requested)
+        else None
+    )
+
+
+def _missing_config(path: str | None) -> str:
+    """The cloud creates a job whose file does not exist, and the job fails."""
+    return f"{CONFIG_PATH}: there was nothing at {quoted(path)} when the job was created" if path else ""
 
 
 def _framework(run: wire.JobAlgorithm) -> str:
     text = run.autosearch_framework_path
-    return places.source(text, "algorithm.autosearch_framework_path") if text else ""
+    return locations.source(text, "algorithm.autosearch_framework_path") if text else ""
 
 
-def _of_tasks(document: wire.Job, place: Place, notes: list[str]) -> _Whole:
-    """Each task is a role; the first leads."""
+def _from_tasks(document: wire.Job, submission: Submission, notes: list[str]) -> _Parts:
+    """Each task becomes a role. The first one leads."""
     tasks = document.tasks or []
     if len(tasks) > MAX_TASKS:
-        raise wrong(faults.BAD_PARAM, "tasks", f" has {len(tasks)} entries; {MAX_TASKS} are possible.")
-    spec = document.spec or wire_spec.Spec()
+        raise invalid(errors.INVALID, "tasks", f" has {len(tasks)} entries; at most {MAX_TASKS} are allowed.")
+    spec = document.spec or wire.Spec()
     if spec.resource and (spec.resource.flavor_id or spec.resource.node_count):
-        told = " and tasks exclude each other: each task has its task_resource."
-        raise wrong(faults.BAD_PARAM, "spec.resource", told)
-    usual_pool = (spec.resource and spec.resource.pool_id) or ""
+        detail = " cannot be used with tasks: each task has its task_resource."
+        raise invalid(errors.INVALID, "spec.resource", detail)
+    default_pool = (spec.resource and spec.resource.pool_id) or ""
     names = _role_names(tasks)
-    made = _Whole({"tasks": []}, (), [], (), "", "")
+    parts = _Parts({"tasks": []}, (), [], (), "", "")
     counts = (0, 0)
     for index, task in enumerate(tasks):
-        made, counts = _with_task(made, task, names[index], index, counts, usual_pool, place, notes)
+        parts, counts = _add_task(parts, task, names[index], index, counts, default_pool, submission, notes)
     if spec.resource:
-        made.kept["resource"] = msgspec.to_builtins(spec.resource)
+        parts.stored["resource"] = msgspec.to_builtins(spec.resource)
     if document.algorithm:
-        notes.append("algorithm has no effect: each of the tasks has its own")
-        made.kept["algorithm"] = msgspec.to_builtins(document.algorithm)
-    return made
+        notes.append("algorithm has no effect: each task has its own")
+        parts.stored["algorithm"] = msgspec.to_builtins(document.algorithm)
+    return parts
 
 
-def _with_task(
-    so_far: _Whole,
+def _add_task(
+    parts: _Parts,
     task: wire.Task,
     name: str,
     index: int,
     counts: tuple[int, int],
-    usual_pool: str,
-    place: Place,
+    default_pool: str,
+    submission: Submission,
     notes: list[str],
-) -> tuple[_Whole, tuple[int, int]]:
+) -> tuple[_Parts, tuple[int, int]]:
     field = f"tasks[{index}].algorithm"
     run = task.algorithm or wire.TaskAlgorithm()
     own = run.job_config or wire.TaskConfig()
-    chosen = _task_flavor(task, usual_pool, index, place)
-    if so_far.cluster and chosen.cluster != so_far.cluster:
-        told = f": {shown(chosen.pool)} is on another cluster than the tasks before; a gang runs on one."
-        raise wrong(faults.BAD_PARAM, f"tasks[{index}].task_resource.pool_id", told)
-    asked_in = channels.several(run.inputs) or channels.several(own.inputs)
-    asked_out = channels.several(run.outputs) or channels.several(own.outputs)
-    wanted = program.Wanted(
+    resolved = _task_flavor(task, default_pool, index, submission)
+    if parts.cluster and resolved.cluster != parts.cluster:
+        detail = f": {quoted(resolved.pool)} must be the pool of the tasks before it: a job runs in one pool."
+        raise invalid(errors.INVALID, f"tasks[{index}].task_resource.pool_id", detail)
+    task_inputs = channels.of_task(run.inputs, own.inputs)
+    task_outputs = channels.of_task(run.outputs, own.outputs)
+    channels.check_no_datasets(task_inputs, f"{field}.inputs")
+    channels.check_distinct(task_inputs, task_outputs, f"{field}.outputs")
+    request = build.ProgramRequest(
         field,
         run,
         run.engine or own.engine,
         run.command or "",
-        parameters.own(own.parameters, f"{field}.job_config.parameters"),
-        channels.inputs(asked_in, place.settings, f"{field}.inputs", counts[0]),
-        channels.outputs(asked_out, f"{field}.outputs", counts[1]),
-        chosen.nodes,
-        not chosen.pool,
+        parameters.for_job(own.parameters, f"{field}.job_config.parameters"),
+        channels.inputs(task_inputs, submission.settings, f"{field}.inputs", counts[0]),
+        channels.outputs(task_outputs, f"{field}.outputs", counts[1]),
+        resolved.nodes,
+        not resolved.pool,
         index,
     )
-    made = program.make(wanted, place.settings, notes)
-    flavor.check_fits(chosen, [], made.engine.ascend, f"tasks[{index}].task_resource")
-    role = Role(name, made.program, chosen.nodes, chosen.resources, made.env, leads=not index)
-    so_far.kept["tasks"].append(_kept_task(task, chosen, made, wanted, name))
-    scratch = tuple(dict.fromkeys((*so_far.scratch, *made.scratch)))
-    mounts = [*so_far.mounts, *(mount for mount in made.mounts if mount not in so_far.mounts)]
-    whole = _Whole(so_far.kept, (*so_far.roles, role), mounts, scratch, chosen.cluster, chosen.pool)
-    return whole, (counts[0] + len(asked_in), counts[1] + len(asked_out))
+    built = build.build_program(request, submission.settings, notes)
+    flavor.check_fits(resolved, [], built.engine.ascend, f"tasks[{index}].task_resource")
+    role = Role(name, built.program, resolved.nodes, resolved.resources, built.env, leads=not index)
+    parts.stored["tasks"].append(_stored_task(task, resolved, built, request, name))
+    scratch = tuple(dict.fromkeys((*parts.scratch, *built.scratch)))
+    mounts = [*parts.mounts, *(mount for mount in built.mounts if mount not in parts.mounts)]
+    parts = _Parts(parts.stored, (*parts.roles, role), mounts, scratch, resolved.cluster, resolved.pool)
+    return parts, (counts[0] + len(task_inputs), counts[1] + len(task_outputs))
 
 
-def _task_flavor(task: wire.Task, usual_pool: str, index: int, place: Place) -> flavor.Chosen:
+def _task_flavor(
+    task: wire.Task, default_pool: str, index: int, submission: Submission
+) -> flavor.ResolvedFlavor:
     field = f"tasks[{index}].task_resource"
-    asked = task.task_resource
-    if asked is None or asked.node_count is None:
-        raise wrong(faults.BAD_PARAM, f"{field}.node_count", " is missing.")
-    resource = wire_spec.Resource(asked.flavor_id, asked.node_count, asked.pool_id or usual_pool)
-    return flavor.choose(resource, place.settings, field)
+    requested = task.task_resource
+    if requested is None or requested.node_count is None:
+        raise invalid(errors.INVALID, f"{field}.node_count", " is missing.")
+    resource = wire.Resource(requested.flavor_id, requested.node_count, requested.pool_id or default_pool)
+    return flavor.resolve(resource, submission.settings, field)
 
 
 def _role_names(tasks: list[wire.Task]) -> list[str]:
     names: list[str] = []
     for index, task in enumerate(tasks):
         spare = (f"{ROLE}{number or ''}" for number in range(len(tasks) + 1))
-        said = {one.role for one in tasks}
-        name = task.role or next(name for name in spare if name not in names and name not in said)
+        given = {one.role for one in tasks}
+        name = task.role or next(name for name in spare if name not in names and name not in given)
         field = f"tasks[{index}].role"
         if not _ROLE.fullmatch(name):
-            told = f": {shown(name)} must have 1 to 32 letters, digits, `_` and `-`, a letter first."
-            raise wrong(faults.BAD_PARAM, field, told)
+            detail = (
+                f": {quoted(name)} must have 1 to 32 letters, digits, `_` and `-`, and begin with a letter."
+            )
+            raise invalid(errors.INVALID, field, detail)
         if name in names:
-            raise wrong(faults.BAD_PARAM, field, f": {name} is the role of another task already.")
+            raise invalid(errors.INVALID, field, f": {name} is already the role of another task.")
         names.append(name)
     return names
 
@@ -304,64 +315,81 @@ def _role_names(tasks: list[wire.Task]) -> list[str]:
 def _check_scratch(scratch: tuple[str, ...], mounts: list[Mount]) -> None:
     for own in scratch:
         for mount in mounts:
-            if places.covers(own, mount.target) or places.covers(mount.target, own):
-                told = f": {own} and {mount.target}, where {mount.source} is, must lie side by side."
-                raise wrong(faults.BAD_LOCAL_CODE_DIR, "local_code_dir", told)
+            if locations.covers(own, mount.target) or locations.covers(mount.target, own):
+                detail = f": {own} and {mount.target}, where {mount.source} is mounted, must not contain each other."
+                raise invalid(errors.BAD_LOCAL_CODE_DIR, "local_code_dir", detail)
 
 
-def _kept_algorithm(run: wire.JobAlgorithm, made: program.Made, wanted: program.Wanted) -> dict[str, Any]:
-    kept = {key: value for key, value in msgspec.to_builtins(run).items() if value not in ("", [], {})}
-    asked = run.policies and run.policies.auto_search
-    policies = {"auto_search": auto_search.kept(asked)} if auto_search.asked(asked) else {}
-    kept |= {"parameters": wanted.parameters, "engine": made.engine.kept, "policies": policies}
-    environments = _environments(run, kept)
-    first = {key: kept[key] for key in ("id", "name") if key in kept}
-    return {**first, **kept, **_channels(wanted), **environments}
-
-
-def _kept_task(
-    task: wire.Task, chosen: flavor.Chosen, made: program.Made, wanted: program.Wanted, name: str
+def _stored_algorithm(
+    run: wire.JobAlgorithm, built: build.BuiltProgram, request: build.ProgramRequest
 ) -> dict[str, Any]:
-    """Inputs and outputs are single objects, as the tables of the answer say; a list only where there are several."""
+    stored = {key: value for key, value in msgspec.to_builtins(run).items() if value not in ("", [], {})}
+    requested = run.policies and run.policies.auto_search
+    policies = {"auto_search": definition.stored(requested)} if definition.is_given(requested) else {}
+    stored |= {"parameters": request.parameters, "engine": built.engine.stored, "policies": policies}
+    environments = _environments(run, stored)
+    first = {key: stored[key] for key in ("id", "name") if key in stored}
+    return {**first, **stored, **_channels(request), **environments}
+
+
+def _stored_task(
+    task: wire.Task,
+    resolved: flavor.ResolvedFlavor,
+    built: build.BuiltProgram,
+    request: build.ProgramRequest,
+    name: str,
+) -> dict[str, Any]:
+    """`inputs` and `outputs` are the first one, an object as in the answer's tables and in Huawei's SDK.
+
+    `job_config` has the list if there are several.
+    """
     algorithm = {
         key: value
         for key, value in msgspec.to_builtins(task.algorithm or wire.TaskAlgorithm()).items()
         if value not in ("", [], {})
     }
     if "job_config" in algorithm and "parameters" in algorithm["job_config"]:
-        algorithm["job_config"]["parameters"] = wanted.parameters
+        algorithm["job_config"]["parameters"] = request.parameters
     algorithm["engine"] = {
-        **made.engine.kept,
-        "run_user": "" if made.engine.user is None else str(made.engine.user),
-        "v1_compatible": made.engine.v1,
+        **built.engine.stored,
+        "run_user": "" if built.engine.user is None else str(built.engine.user),
+        "v1_compatible": built.engine.v1,
     }
-    single = {key: value[0] if len(value) == 1 else value for key, value in _channels(wanted).items()}
-    environments = _environments(wanted.run, algorithm)
-    kept: dict[str, Any] = {"role": name, "algorithm": {**algorithm, **single, **environments}}
-    pool = {"pool_id": chosen.pool} if chosen.pool else {}
-    listed = chosen.flavor.listed() if chosen.flavor.id else {}
-    kept["task_resource"] = {**listed, "node_count": chosen.nodes, **pool}
+    all_channels = _channels(request)
+    several = {key: value for key, value in all_channels.items() if len(value) > 1}
+    if several:
+        algorithm["job_config"] = algorithm.get("job_config", {}) | several
+    first = {key: value[0] for key, value in all_channels.items()}
+    environments = _environments(request.run, algorithm)
+    stored: dict[str, Any] = {"role": name, "algorithm": {**algorithm, **first, **environments}}
+    pool = {"pool_id": resolved.pool} if resolved.pool else {}
+    listed = resolved.flavor.listed() if resolved.flavor.id else {}
+    stored["task_resource"] = {**listed, "node_count": resolved.nodes, **pool}
     if task.log_export_path:
-        kept["log_export_path"] = msgspec.to_builtins(task.log_export_path)
-    return kept
+        stored["log_export_path"] = msgspec.to_builtins(task.log_export_path)
+    return stored
 
 
-def _channels(wanted: program.Wanted) -> dict[str, list[dict[str, Any]]]:
-    both = {"inputs": wanted.inputs.kept, "outputs": wanted.outputs.kept}
-    return {key: kept for key, kept in both.items() if kept}
+def _channels(request: build.ProgramRequest) -> dict[str, list[dict[str, Any]]]:
+    both = {"inputs": request.inputs.stored, "outputs": request.outputs.stored}
+    return {key: stored for key, stored in both.items() if stored}
 
 
-def _environments(run: wire.Run, kept: dict[str, Any]) -> dict[str, Any]:
-    """An object, whatever it was sent as; nothing if it is empty."""
-    kept.pop("environments", None)
-    found = program.environment(run.environments, "environments")
-    return {"environments": found} if found else {}
+def _environments(run: wire.Run, stored: dict[str, Any]) -> dict[str, Any]:
+    """Absent if empty, else an object or a list as in the request: Terraform reads back the object that it sent,
+    the reference's table has a list.
+    """
+    stored.pop("environments", None)
+    found = build.environment(run.environments, "environments")
+    if not found:
+        return {}
+    return {"environments": [found] if isinstance(run.environments, list) else found}
 
 
-def _kept(document: wire.Job, whole: _Whole, workspace: str, user: str) -> dict[str, Any]:
+def _stored_document(document: wire.Job, parts: _Parts, workspace: str, user: str) -> dict[str, Any]:
     metadata = {
         "name": document.metadata.name,
-        "description": document.metadata.description or "",
+        "description": document.metadata.description,
         "workspace_id": workspace,
         "user_name": user,
     }
@@ -369,14 +397,15 @@ def _kept(document: wire.Job, whole: _Whole, workspace: str, user: str) -> dict[
     metadata |= {key: value for key, value in more.items() if key not in metadata and value}
     spec = msgspec.to_builtins(document.spec) if document.spec else {}
     spec.pop("resource", None)
+    spec.setdefault("runtime_type", PRODUCTION)
     paths = spec.get("log_export_path") or {}
     spec["log_export_path"] = {key: value for key, value in paths.items() if value}
-    parts = dict(whole.kept)
-    if "resource" in parts:
-        spec = {"resource": parts.pop("resource"), **spec}
+    stored = dict(parts.stored)
+    if "resource" in stored:
+        spec = {"resource": stored.pop("resource"), **spec}
     rest = {
         key: value
         for key, value in msgspec.to_builtins(document).items()
         if key in ("endpoints", "train_type", "ftjob_config")
     }
-    return {"kind": document.kind, "metadata": metadata, **parts, "spec": spec, **rest}
+    return {"kind": document.kind, "metadata": metadata, **stored, "spec": spec, **rest}

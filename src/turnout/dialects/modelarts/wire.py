@@ -1,17 +1,145 @@
-"""ModelArts' documents. With `wire_spec`, the only place that spells the field names of requests.
+"""ModelArts' documents as structs: jobs, algorithms and their parts.
 
-What a field may be is the widest that its tables, its examples and the SDK know. `null` is as good as absent, and a
-field that is not known is passed over: newer SDKs send more, and answers that are posted back have read-only ones.
+A field has the widest type of those in the reference's tables, its examples and the SDK. `null` counts as absent.
+Unknown fields are ignored: newer SDKs send more, and an answer that a client posts back has read-only ones.
 """
 
 from typing import Any
 
 from msgspec import Struct
 
-from turnout.dialects.modelarts.wire_spec import Endpoints, LogPath, Spec
-
 Scalar = str | int | float | bool
-"""Spelt as text by the documentation, sent as numbers and truth values by people."""
+"""The documentation has text. Clients also send numbers and booleans."""
+
+
+class CustomFlavor(Struct, omit_defaults=True):
+    cpu_core_num: float | None = None
+    mem_size: float | None = None
+    accelerator_num: float | None = None
+
+
+class Resource(Struct, omit_defaults=True):
+    flavor_id: str | None = None
+    node_count: int | None = None
+    pool_id: str | None = None
+    pool_group_id: str | None = None
+    main_container_customized_flavor: CustomFlavor | None = None
+
+
+class Nfs(Struct, omit_defaults=True):
+    nfs_server_path: str | None = None
+    local_path: str | None = None
+    read_only: bool | None = None
+
+
+class Pfs(Struct, omit_defaults=True):
+    pfs_path: str | None = None
+    local_path: str | None = None
+
+
+class ObsVolume(Struct, omit_defaults=True):
+    obs_path: str | None = None
+    local_path: str | None = None
+
+
+class Volume(Struct, omit_defaults=True):
+    nfs: Nfs | None = None
+    pfs: Pfs | None = None
+    obs: ObsVolume | None = None
+
+
+class LogPath(Struct, omit_defaults=True):
+    obs_url: str | None = None
+    host_path: str | None = None
+
+
+class Hours(Struct, omit_defaults=True):
+    """`auto_stop` and `reserved_time`."""
+
+    time_unit: str | None = None
+    duration: int | None = None
+
+
+class Retention(Struct, omit_defaults=True):
+    policy: str | None = None
+
+
+class SchedulePolicy(Struct, omit_defaults=True):
+    required_affinity: dict[str, Any] | None = None
+    preferred_affinity: dict[str, Any] | None = None
+    priority: int | None = None
+    preemptible: bool | None = None
+
+
+class LogConfig(Struct, omit_defaults=True):
+    version: str | None = None
+    rotation_enabled: bool | None = None
+
+
+class Notification(Struct, omit_defaults=True):
+    topic_urn: str | None = None
+    events: list[str] | None = None
+
+
+class Exec(Struct, omit_defaults=True):
+    command: list[str] | None = None
+
+
+class HttpGet(Struct, omit_defaults=True):
+    path: str | None = None
+    port: int | None = None
+
+
+class CustomMetric(Struct, omit_defaults=True):
+    exec: Exec | None = None
+    http_get: HttpGet | None = None
+
+
+class OutputModel(Struct, omit_defaults=True):
+    obs: ObsVolume | None = None
+
+
+class Spec(Struct, omit_defaults=True):
+    resource: Resource | None = None
+    volumes: list[Volume] | None = None
+    log_export_path: LogPath | None = None
+    auto_stop: Hours | None = None
+    retention: Retention | None = None
+    schedule_policy: SchedulePolicy | None = None
+    log_export_config: LogConfig | None = None
+    notification: Notification | None = None
+    custom_metrics: list[CustomMetric] | None = None
+    output_model: OutputModel | None = None
+    asset_model: dict[str, Any] | None = None
+    asset_id: str | None = None
+    reserved_time: Hours | None = None
+    runtime_type: str | None = None
+
+
+class Ssh(Struct, omit_defaults=True):
+    key_pair_names: list[str] | None = None
+
+
+class Endpoints(Struct, omit_defaults=True):
+    ssh: Ssh | None = None
+
+
+class UpdateSpec(Struct, omit_defaults=True):
+    notification: Notification | None = None
+    schedule_policy: SchedulePolicy | None = None
+
+
+class UpdateMetadata(Struct, omit_defaults=True):
+    annotation: dict[str, str] | None = None
+
+
+class Update(Struct, omit_defaults=True):
+    """The body of an update of a job."""
+
+    description: str | None = None
+    spec: UpdateSpec | None = None
+    endpoints: Endpoints | None = None
+    metadata: UpdateMetadata | None = None
 
 
 class I18n(Struct, omit_defaults=True):
@@ -93,7 +221,7 @@ class Remote(Struct, omit_defaults=True):
 
 class RemoteConstraint(Struct, omit_defaults=True):
     data_type: str | None = None
-    attributes: str | list[dict[str, str]] | None = None
+    attributes: str | list[Any] | dict[str, Any] | None = None
 
 
 class Channel(Struct, omit_defaults=True):
@@ -105,9 +233,9 @@ class Channel(Struct, omit_defaults=True):
     access_method: str | None = None
     remote: Remote | None = None
     remote_constraint: list[RemoteConstraint] | None = None
-    """Jobs spell it so."""
+    """The name of the field in a job."""
     remote_constraints: list[RemoteConstraint] | None = None
-    """Algorithms spell it so."""
+    """The name of the field in an algorithm."""
 
 
 class Engine(Struct, omit_defaults=True):
@@ -148,7 +276,7 @@ class Summary(Struct, omit_defaults=True):
 
 
 class Run(Struct, omit_defaults=True, kw_only=True):
-    """What a job's algorithm and a task's have in common."""
+    """The fields that the algorithm of a job and of a task share."""
 
     code_dir: str | None = None
     boot_file: str | None = None
@@ -205,7 +333,7 @@ class Experiment(Struct, omit_defaults=True):
 
 
 class Metadata(Struct, omit_defaults=True):
-    """`id`, `create_time` and `user_name` are the server's to say."""
+    """The server sets `id`, `create_time` and `user_name`."""
 
     name: str
     workspace_id: str | None = None
@@ -225,13 +353,19 @@ class Job(Struct, omit_defaults=True):
     ftjob_config: dict[str, Any] | None = None
 
 
+class AlgorithmTag(Struct, omit_defaults=True):
+    key: str | None = None
+    value: Scalar | None = None
+
+
 class AlgorithmMetadata(Struct, omit_defaults=True):
-    """`id` is the server's to say, whatever a request has."""
+    """The server sets `id`."""
 
     name: str
     description: str | None = None
     workspace_id: str | None = None
     ai_project: str | None = None
+    tags: list[AlgorithmTag] | None = None
 
 
 class AlgorithmConfig(Struct, omit_defaults=True):
@@ -249,7 +383,7 @@ class Requirement(Struct, omit_defaults=True):
     key: str | None = None
     values: list[str] | None = None
     value: list[str] | None = None
-    """What answers call it."""
+    """The name of the field in answers."""
     operator: str | None = None
 
 

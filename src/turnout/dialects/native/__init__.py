@@ -1,5 +1,5 @@
-"""The little API of our own under `/turnout/v1`, for what no cloud has a call for: explain, wait, follow."""
+"""Turnout's own API under `/turnout/v1`, for calls that no cloud has: explain, wait, follow, keys, objects."""
 
-from turnout.dialects.native.routes import routes
+from turnout.dialects.native.routes import Native
 
-__all__ = ["routes"]
+__all__ = ["Native"]

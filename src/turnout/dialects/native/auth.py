@@ -1,4 +1,4 @@
-"""Who asks, and what is answered when something goes wrong."""
+"""Authentication of the caller, and the response to an error."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -7,8 +7,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from turnout import errors
-from turnout.access import Keys, check_bearer
-from turnout.dialects.native import errors as answers
+from turnout.access import Keys, bearer_token, check_bearer, may_use
+from turnout.dialects.native.errors import error_response, internal_error
 from turnout.service import Caller
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
@@ -21,11 +21,11 @@ def guard(keys: Keys, no_auth: bool) -> Guard:
             try:
                 return await handler(request, _caller(request, keys, no_auth))
             except errors.TurnoutError as error:
-                return answers.answer(error)
+                return error_response(error)
             except ClientDisconnect:
-                return answers.answer(errors.Invalid("the client has gone"))
+                return error_response(errors.Invalid("the client disconnected"))
             except Exception as error:  # noqa: BLE001 (no traceback may reach a user)
-                return answers.unexpected(request, error)
+                return internal_error(request, error)
 
         return endpoint
 
@@ -33,12 +33,20 @@ def guard(keys: Keys, no_auth: bool) -> Guard:
 
 
 def _caller(request: Request, keys: Keys, no_auth: bool) -> Caller:
+    """The caller in the project that the parameter `project` names; without it, in its own."""
+    project = request.query_params.get("project", "")
     if no_auth:
-        return Caller("anyone", keys.root.project, root=True)
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
+        if project:
+            may_use(keys.root, project)
+        return Caller("anyone", project or keys.root.project, root=True)
+    token = bearer_token(request.headers.get("authorization", ""))
+    if not token:
         raise errors.Unauthenticated(
             "send Authorization: Bearer <token>; `turnout` and `tictl` make it from your key"
         )
-    bearer = check_bearer(keys, token.strip(), time.time())
-    return Caller(bearer.key.id, bearer.project, bearer.key.root and not bearer.only)
+    bearer = check_bearer(keys, token, time.time())
+    if project and bearer.only and bearer.only != project:
+        raise errors.Denied(f"the token is for the project {bearer.only} and may not act in {project}")
+    if project:
+        may_use(bearer.key, project)
+    return Caller(bearer.key.id, project or bearer.project, bearer.key.root and not bearer.only)

@@ -1,4 +1,4 @@
-"""Our errors as HTTP answers: `{"error": {"code", "message"}}` with a fitting status."""
+"""Our errors as HTTP responses: a status and `{"error": {"code", "message"}}`."""
 
 import logging
 
@@ -20,16 +20,19 @@ _STATUS: dict[type[errors.TurnoutError], int] = {
     errors.WrongState: 409,
     errors.Unavailable: 429,
     errors.Unsupported: 501,
+    errors.Busy: 429,
     errors.TimedOut: 503,
+    errors.NotStored: 503,
 }
 
 
-def answer(error: errors.TurnoutError) -> Response:
-    body = {"error": {"code": type(error).__name__, "message": error.message}}
+def error_response(error: errors.TurnoutError) -> Response:
+    name = "Unauthenticated" if isinstance(error, errors.Unauthenticated) else type(error).__name__
+    body = {"error": {"code": name, "message": error.message}}
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     return Response(msgspec.json.encode(body), status, media_type="application/json")
 
 
-def unexpected(request: Request, error: Exception) -> Response:
+def internal_error(request: Request, error: Exception) -> Response:
     log.error("%s %s", request.method, request.url.path, exc_info=error)
-    return answer(errors.TurnoutError("something went wrong inside the service; its log has the details"))
+    return error_response(errors.TurnoutError("internal error; the log of the service has the details"))

@@ -1,19 +1,23 @@
-"""Objects in buckets, for `turnout cp`, `ls` and `rm`: named by their url, streamed in both directions.
+"""Objects in buckets, for `turnout cp`, `ls` and `rm`. Uploads and downloads are streamed.
 
-GET, HEAD, PUT and DELETE `/turnout/v1/object?url=gs://bucket/key`, a copy with PUT and `from=<url>`; what begins with
-a url under `/turnout/v1/objects`, what an object is under `/turnout/v1/object/info`.
+GET, HEAD, PUT and DELETE `/turnout/v1/object?url=gs://bucket/key` act on an object. PUT with `from=<url>` copies one.
+`/turnout/v1/objects` lists the objects whose URLs begin with `url`; `/turnout/v1/object/info` describes one.
 """
 
 import re
 from email.utils import formatdate
+from functools import partial
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from turnout import errors
-from turnout.dialects.native.guard import Guard
+from turnout.access import Keys
+from turnout.access.revoked import accepted_until_revoked, unless_revoked
+from turnout.bodies import WINDOW, Bodies, uploading
+from turnout.dialects.native import reply
+from turnout.dialects.native.auth import Guard
 from turnout.dialects.native.wire import BucketDocument, ObjectDocument, PageDocument
 from turnout.service import Caller, Info, Objects
 from turnout.service.download import Download
@@ -24,8 +28,8 @@ CRC32C = "X-Turnout-Crc32c"
 _MOST = 1000
 
 
-def object_routes(objects: Objects, guarded: Guard) -> list[Route]:
-    calls = _Calls(objects)
+def object_routes(objects: Objects, bodies: Bodies, keys: Keys, guarded: Guard) -> list[Route]:
+    calls = _Calls(objects, bodies, keys)
     return [
         Route("/turnout/v1/buckets", guarded(calls.buckets)),
         Route("/turnout/v1/objects", guarded(calls.list)),
@@ -37,29 +41,31 @@ def object_routes(objects: Objects, guarded: Guard) -> list[Route]:
 
 
 class _Calls:
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, bodies: Bodies, keys: Keys) -> None:
         self._objects = objects
+        self._bodies = bodies
+        self._keys = keys
 
     async def buckets(self, request: Request, caller: Caller) -> Response:
         found = await self._objects.buckets(caller.project)
-        return _json({"buckets": [BucketDocument(name, created) for name, created in found]})
+        return reply.json({"buckets": [BucketDocument(name, created) for name, created in found]})
 
     async def list(self, request: Request, caller: Caller) -> Response:
-        asked = request.query_params
-        limit = asked.get("limit", str(_MOST))
+        query = request.query_params
+        limit = query.get("limit", str(_MOST))
         if not re.fullmatch(r"[1-9]\d{0,5}", limit):
-            raise errors.Invalid(f"limit must be a number from 1 on, not {limit!r}", field="limit")
+            raise errors.Invalid(f"limit must be a whole number of at least 1, not {limit!r}", field="limit")
         page = await self._objects.list(
             _url(request),
             caller.project,
-            asked.get("delimiter", ""),
-            asked.get("after", ""),
+            query.get("delimiter", ""),
+            query.get("after", ""),
             min(int(limit), _MOST),
         )
-        return _json(PageDocument([_document(one) for one in page.objects], page.prefixes, page.next))
+        return reply.json(PageDocument([_document(one) for one in page.objects], page.prefixes, page.next))
 
     async def info(self, request: Request, caller: Caller) -> Response:
-        return _json(_document(await self._objects.info(_url(request), caller.project)))
+        return reply.json(_document(await self._objects.info(_url(request), caller.project)))
 
     async def get(self, request: Request, caller: Caller) -> Response:
         """Range, If-Match and If-None-Match are honoured."""
@@ -71,33 +77,37 @@ class _Calls:
         if known and known == (await self._objects.info(url, caller.project)).etag:
             return Response(status_code=304)
         wanted = request.headers.get("if-match", "").strip('"')
-        asked = request.headers.get("range", "")
-        opened = await self._objects.read(url, caller.project, asked, wanted)
+        byte_range = request.headers.get("range", "")
+        opened = await self._objects.read(url, caller.project, byte_range, wanted)
         headers = _headers(opened.info) | {"Content-Length": str(opened.end - opened.start)}
-        if opened.end - opened.start == opened.info.size:
-            return Download(opened.body, opened.close, 200, headers)
-        headers["Content-Range"] = f"bytes {opened.start}-{opened.end - 1}/{opened.info.size}"
-        return Download(opened.body, opened.close, 206, headers)
+        whole = opened.end - opened.start == opened.info.size
+        if not whole:
+            headers["Content-Range"] = f"bytes {opened.start}-{opened.end - 1}/{opened.info.size}"
+        response = Download(opened.body, opened.close, 200 if whole else 206, headers)
+        response.allowed = partial(unless_revoked, self._keys, caller.key)
+        return response
 
     async def put(self, request: Request, caller: Caller) -> Response:
-        """With `If-None-Match: *` only where nothing is yet."""
+        """With `If-None-Match: *`, only if the object does not exist."""
         url, source = _url(request), request.query_params.get("from")
         absent = request.headers.get("if-none-match", "").strip() == "*"
         if source:
-            return _json(_document(await self._objects.copy(source, url, caller.project, absent)))
-        info = await self._objects.write(
-            url,
-            caller.project,
-            request.stream(),
-            request.headers.get("content-type", ""),
-            absent,
-            request.headers.get(CRC32C, ""),
-        )
-        return _json(_document(info))
+            return reply.json(_document(await self._objects.copy(source, url, caller.project, absent)))
+        with self._bodies.open(uploading(caller.project)) as reservation:
+            await reservation.reserve(WINDOW)
+            info = await self._objects.write(
+                url,
+                caller.project,
+                accepted_until_revoked(self._keys, caller.key, request.stream()),
+                request.headers.get("content-type", ""),
+                absent,
+                request.headers.get(CRC32C, ""),
+            )
+        return reply.json(_document(info))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
         await self._objects.delete(_url(request), caller.project)
-        return _json({})
+        return reply.json({})
 
 
 def _url(request: Request) -> str:
@@ -114,7 +124,7 @@ def _document(info: Info) -> ObjectDocument:
 def _headers(info: Info) -> dict[str, str]:
     headers = {
         "Content-Type": info.content_type.encode("ascii", "replace").decode(),
-        "Content-Security-Policy": "sandbox",  # a browser shall not take an object for a page of the service's
+        "Content-Security-Policy": "sandbox",  # a browser must not run an object as a page of the service
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
         "Accept-Ranges": "bytes",
@@ -122,7 +132,3 @@ def _headers(info: Info) -> dict[str, str]:
         "Last-Modified": formatdate(info.modified // 1_000_000_000, usegmt=True),
     }
     return headers | ({CRC32C: info.crc32c} if info.crc32c else {})
-
-
-def _json(body: object) -> Response:
-    return Response(msgspec.json.encode(body), media_type="application/json")

@@ -1,95 +1,145 @@
-"""The calls: whoami, clusters, a job, explain, wait (long poll), logs (server-sent events)."""
+"""The calls: whoami, clusters, a job, stop, delete, explain, wait (long poll), logs (server-sent events)."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from turnout import errors
-from turnout.access import Keys
-from turnout.config import SHARED_CLUSTERS, Settings
-from turnout.dialects.native.guard import Handler, guard
+from turnout.access.revoked import unless_revoked, until_revoked
+from turnout.config import SHARED_CLUSTERS
+from turnout.dialects import Context
+from turnout.dialects.native import reply
+from turnout.dialects.native.auth import Handler, guard
 from turnout.dialects.native.keys import key_routes
+from turnout.dialects.native.lookup import find_job
 from turnout.dialects.native.objects import object_routes
-from turnout.dialects.native.shells import Uris, shell_routes
-from turnout.dialects.native.wire import explain_document, job_document, line_document
-from turnout.job import Job, State
+from turnout.dialects.native.shells import shell_routes
+from turnout.dialects.native.sweep import sweep_routes
+from turnout.dialects.native.wire import LastLines, explain_document, job_document, line_document, with_older
+from turnout.job import Job, ReplicaState, State
 from turnout.paths import Paths
-from turnout.service import Caller, Jobs, JobView, LogPage, Logs, Objects, Searches
+from turnout.service import Caller, JobView, LogPage, while_connected
+from turnout.service.logs import STREAMED_BYTES
 
+_LAST_BYTES = 4000
+_LAST_LINES = 10
 _LONGEST_WAIT = 600
-_LINES_AT_ONCE = 2000
+_LINES_PER_EVENT = 2000
 _UNTIL: dict[str, Callable[[Job], bool]] = {
     "started": lambda job: not job.live or job.state in (State.RUNNING, State.STOPPING),
     "ended": lambda job: not job.live,
 }
 
 
-def routes(
-    jobs: Jobs, logs: Logs, searches: Searches, objects: Objects, keys: Keys, settings: Settings, uris: Uris
-) -> list[Route]:
-    calls = _Calls(jobs, logs, searches, settings)
-    guarded = guard(keys, settings.no_auth)
+class Native:
+    name = "native"
+    make_trial_job = None
+
+    def __init__(self, context: Context) -> None:
+        self._app = Starlette(routes=_routes(context))
+
+    def owns(self, scope: Scope) -> bool:
+        return scope["path"].startswith("/turnout/v1/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def _routes(context: Context) -> list[Route]:
+    calls = _Calls(context)
+    guarded = guard(context.keys, context.settings.no_auth)
     table: dict[str, Handler] = {
         "/turnout/v1/whoami": calls.whoami,
         "/turnout/v1/clusters": calls.clusters,
-        # A name may have slashes: paths are matched when `%2F` is one again.
+        # The path of a name that contains slashes: routes match after `%2F` is decoded.
         "/turnout/v1/jobs/{job:path}/explain": calls.explain,
         "/turnout/v1/jobs/{job:path}/wait": calls.wait,
         "/turnout/v1/jobs/{job:path}/logs": calls.logs,
     }
-    about_jobs = [Route(path, guarded(handler)) for path, handler in table.items()]
-    about_jobs += shell_routes(jobs, uris, guarded)
-    about_jobs.append(Route("/turnout/v1/jobs/{job:path}", guarded(calls.job)))
-    return [*about_jobs, *object_routes(objects, guarded), *key_routes(keys, guarded)]
+    return [
+        *(Route(path, guarded(handler)) for path, handler in table.items()),
+        *shell_routes(context.jobs, context.web_access, guarded),
+        Route("/turnout/v1/jobs/{job:path}/stop", guarded(calls.stop), methods=["POST"]),
+        Route("/turnout/v1/jobs/{job:path}", guarded(calls.delete), methods=["DELETE"]),
+        Route("/turnout/v1/jobs/{job:path}", guarded(calls.job)),
+        *object_routes(context.objects, context.bodies, context.keys, guarded),
+        *key_routes(context.keys, context.bodies, guarded),
+        *sweep_routes(context.sweeper, guarded),
+    ]
 
 
 class _Calls:
-    def __init__(self, jobs: Jobs, logs: Logs, searches: Searches, settings: Settings) -> None:
-        self._jobs = jobs
-        self._logs = logs
-        self._searches = searches
-        self._settings = settings
+    def __init__(self, context: Context) -> None:
+        self._keys = context.keys
+        self._jobs = context.jobs
+        self._logs = context.logs
+        self._searches = context.searches
+        self._settings = context.settings
 
     async def whoami(self, request: Request, caller: Caller) -> Response:
-        return _json({"key": caller.key, "project": caller.project, "root": caller.root})
+        return reply.json({"key": caller.key, "project": caller.project, "root": caller.root})
 
     async def clusters(self, request: Request, caller: Caller) -> Response:
-        found = self._settings.all_clusters()
-        listed = [
-            {"name": name, "engine": cluster.engine, "shared": name in SHARED_CLUSTERS}
-            for name, cluster in sorted(found.items())
+        troubles = self._jobs.cluster_troubles()
+        clusters = [
+            {
+                "name": name,
+                "engine": cluster.engine,
+                "shared": name in SHARED_CLUSTERS,
+                "trouble": troubles.get(name, ""),
+            }
+            for name, cluster in sorted(self._settings.all_clusters().items())
         ]
-        return _json({"clusters": listed})
+        return reply.json({"clusters": clusters})
 
     async def job(self, request: Request, caller: Caller) -> Response:
-        return _job(await self._find(request, caller))
+        _, view, older = await find_job(self._jobs, request, caller)
+        return _job(view, older)
+
+    async def stop(self, request: Request, caller: Caller) -> Response:
+        """Returns without waiting for the end of the job. Raises WrongState if it has ended."""
+        caller, view, older = await find_job(self._jobs, request, caller)
+        await self._jobs.stop(caller, view.job.id)
+        return _job(await self._jobs.by_id(caller, view.job.id), older)
+
+    async def delete(self, request: Request, caller: Caller) -> Response:
+        """A job that runs is stopped first."""
+        caller, view, older = await find_job(self._jobs, request, caller)
+        await self._jobs.delete(caller, view.job.id)
+        return _job(view, older)
 
     async def explain(self, request: Request, caller: Caller) -> Response:
-        view = await self._find(request, caller)
+        _, view, older = await find_job(self._jobs, request, caller)
         explanation = await self._jobs.explain(view)
         events = await self._jobs.events(view)
-        kept, trials = await self._kept(view), await self._searches.trials(view)
-        return _json(explain_document(view.job, view.replicas, explanation, events, kept, trials))
+        workspaces, trials = await self._workspaces(view), await self._searches.trials(view)
+        document = explain_document(view.job, view.replicas, explanation, events, workspaces, trials)
+        document.last_lines = await self._last_lines(view)
+        return reply.json(with_older(document, older))
 
     async def wait(self, request: Request, caller: Caller) -> Response:
         until = _UNTIL.get(request.query_params.get("for", "ended"))
         if until is None:
             raise errors.Invalid("for must be started or ended", field="for")
         seconds = _seconds(request.query_params.get("timeout", "50"))
-        view = await self._find(request, caller)
-        return _job(await _while_connected(request, self._jobs.wait(caller, view.job.id, until, seconds)))
+        caller, view, _ = await find_job(self._jobs, request, caller)
+        waiting = unless_revoked(self._keys, caller.key, self._jobs.wait(caller, view.job.id, until, seconds))
+        return _job(await while_connected(request.receive, waiting))
 
     async def logs(self, request: Request, caller: Caller) -> Response:
-        view = await self._find(request, caller)
+        caller, view, _ = await find_job(self._jobs, request, caller)
         cursor = request.headers.get("last-event-id") or request.query_params.get("from", "")
         follow = request.query_params.get("follow", "false").lower() == "true"
-        await self._logs.query(view, limit=1, cursor=cursor)  # a bad cursor is told before the stream begins
-        stream = self._stream(caller, view, cursor, follow)
+        await self._logs.query(
+            view, limit=1, cursor=cursor
+        )  # an invalid cursor is an error before the stream begins
+        stream = until_revoked(self._keys, caller.key, self._stream(caller, view, cursor, follow))
         return StreamingResponse(
             stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
@@ -101,7 +151,9 @@ class _Calls:
         else:
             over = False
             while not over:
-                page = await self._logs.query(view, limit=_LINES_AT_ONCE, cursor=cursor)
+                page = await self._logs.query(
+                    view, limit=_LINES_PER_EVENT, cursor=cursor, most_bytes=STREAMED_BYTES
+                )
                 cursor, over = page.cursor, page.over
                 if page.lines:
                     yield _event(view.job, page)
@@ -109,40 +161,25 @@ class _Calls:
             last = await self._jobs.by_id(caller, view.job.id)
             yield b"event: end\ndata: " + msgspec.json.encode(job_document(last.job, last.replicas)) + b"\n\n"
 
-    async def _kept(self, view: JobView) -> list[str]:
-        """The workspaces of a job that asked to keep them."""
+    async def _last_lines(self, view: JobView) -> LastLines | None:
+        """The last lines of the replica that failed first."""
+        failed = [one for one in view.replicas if one.state is ReplicaState.FAILED and one.ended is not None]
+        if view.job.state is not State.FAILED or not failed:
+            return None
+        first = min(failed, key=lambda one: one.ended or 0)
+        try:
+            tail, _ = await self._logs.tail(view, first.name, _LAST_BYTES)
+        except errors.TurnoutError:  # its logs are deleted, or its key is missing
+            return None
+        lines = tail.decode("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        return LastLines(str(first.name), lines) if lines else None
+
+    async def _workspaces(self, view: JobView) -> list[str]:
+        """The workspaces of a job that keeps them (Debug)."""
         if not view.job.attempt or not (await self._jobs.spec(view)).debug:
             return []
         paths = Paths(self._settings.data)
         return [str(paths.workspace(view.job.current, replica.name)) for replica in view.replicas]
-
-    async def _find(self, request: Request, caller: Caller) -> JobView:
-        cluster = request.query_params.get("cluster", "")
-        try:
-            return await self._jobs.by_reference(caller, request.path_params["job"], cluster)
-        except errors.NotFound as error:
-            raise errors.NotFound(
-                f"{error.message}: name one by its name, its number or its UUID; `tictl job list` shows TI-A's"
-            ) from None
-
-
-async def _while_connected(request: Request, answer: Coroutine[None, None, JobView]) -> JobView:
-    """Who has gone does not need an answer, and shall not be remembered until it would have come."""
-    waiting = asyncio.create_task(answer)
-    gone = asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            raise errors.TimedOut("the client has gone")
-        return waiting.result()
-    finally:
-        waiting.cancel()
-        gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _seconds(text: str) -> float:
@@ -152,14 +189,10 @@ def _seconds(text: str) -> float:
 
 
 def _event(job: Job, page: LogPage) -> bytes:
-    """One event for a batch of lines: whoever has its id has all of them."""
+    """One event for a batch of lines; its id is the cursor after the last of them."""
     lines = msgspec.json.encode([line_document(job, line) for line in page.lines])
     return b"id: " + page.cursor.encode() + b"\ndata: " + lines + b"\n\n"
 
 
-def _job(view: JobView) -> Response:
-    return _json(job_document(view.job, view.replicas))
-
-
-def _json(body: object) -> Response:
-    return Response(msgspec.json.encode(body), media_type="application/json")
+def _job(view: JobView, older: Sequence[JobView] = ()) -> Response:
+    return reply.json(with_older(job_document(view.job, view.replicas), older))

@@ -1,23 +1,20 @@
 """Links to the shells and the dashboard of a running job, whichever API it was created through."""
 
-from collections.abc import Awaitable, Callable
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from turnout.dialects.native.guard import Guard
-from turnout.service import Caller, Jobs, JobView
+from turnout.dialects import WebAccess
+from turnout.dialects.native.auth import Guard
+from turnout.dialects.native.lookup import find_job
+from turnout.service import Caller, Jobs
 
-Uris = Callable[[Caller, JobView, str], Awaitable[dict[str, str]]]
 
-
-def shell_routes(jobs: Jobs, uris: Uris, guarded: Guard) -> list[Route]:
+def shell_routes(jobs: Jobs, web_access: WebAccess, guarded: Guard) -> list[Route]:
     async def shells(request: Request, caller: Caller) -> Response:
-        cluster = request.query_params.get("cluster", "")
-        view = await jobs.by_reference(caller, request.path_params["job"], cluster)
-        found = await uris(caller, view, str(request.base_url))
+        found_job = await find_job(jobs, request, caller)
+        found = await web_access(found_job.caller, found_job.view, str(request.base_url))
         return Response(
             msgspec.json.encode({"uris": found}),
             media_type="application/json",

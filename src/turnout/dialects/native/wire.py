@@ -1,11 +1,12 @@
 """The documents of the native API."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from turnout.job import Event, Job, Replica, Trial, host_name, to_uuid
-from turnout.service import Explanation, Line
+from turnout.service import Explanation, JobView, Line
 
 
 class ReplicaDocument(msgspec.Struct):
@@ -21,12 +22,21 @@ class ReplicaDocument(msgspec.Struct):
     message: str
 
 
-class JobDocument(msgspec.Struct):
+class OlderDocument(msgspec.Struct):
+    id: str
+    project: str
+    place: str
+    state: str
+
+
+class JobDocument(msgspec.Struct, kw_only=True):
     id: str
     uuid: str
     project: str
     dialect: str
     cluster: str
+    place: str
+    """Where the job runs, in the words of its API: `on ap-beijing`, `in us-central1`; empty if it has none."""
     name: str
     state: str
     reason: str | None
@@ -36,6 +46,8 @@ class JobDocument(msgspec.Struct):
     ended: int | None
     attempt: int
     replicas: list[ReplicaDocument]
+    older: list[OlderDocument] = []
+    """Older jobs of the same name, the newest first; at most five."""
 
 
 class QueuePlace(msgspec.Struct):
@@ -51,10 +63,10 @@ class EventDocument(msgspec.Struct):
 
 class TrialDocument(msgspec.Struct):
     number: int
-    """From 1 on."""
+    """Counted from 1."""
     id: str
     job: str
-    """The id of the job that tries it."""
+    """The id of the job that runs it."""
     state: str
     parameters: dict[str, bool | int | float | str]
     value: float | None
@@ -63,15 +75,22 @@ class TrialDocument(msgspec.Struct):
     message: str
 
 
-class ExplainDocument(JobDocument):
+class LastLines(msgspec.Struct):
+    replica: str
+    lines: list[str]
+
+
+class ExplainDocument(JobDocument, kw_only=True):
     why: list[str]
     queue: QueuePlace | None
     missing: dict[str, float] | None
     events: list[EventDocument]
     workspaces: list[str]
-    """Where those are that were to be kept, on the service's machine."""
+    """Paths of the kept workspaces on the service's machine."""
     trials: list[TrialDocument]
-    """Of a search, in the order in which they were chosen."""
+    """The trials of a search, in the order of their creation."""
+    last_lines: LastLines | None = None
+    """The last lines of the replica that failed first, if the job failed."""
 
 
 class LineDocument(msgspec.Struct):
@@ -93,7 +112,7 @@ class ObjectDocument(msgspec.Struct):
     modified: int
     etag: str
     crc32c: str | None
-    """Base64 of its four bytes; None for what a job wrote itself."""
+    """Base64 of its four bytes; None for files that a job wrote."""
     content_type: str
 
 
@@ -101,7 +120,7 @@ class PageDocument(msgspec.Struct):
     objects: list[ObjectDocument]
     prefixes: list[str]
     next: str
-    """Give it as `after` to go on; empty at the end."""
+    """The `after` of the next page; empty on the last page."""
 
 
 def line_document(job: Job, line: Line) -> LineDocument:
@@ -124,7 +143,7 @@ def explain_document(
     return ExplainDocument(
         **_job_fields(job, replicas),
         why=explanation.why,
-        queue=QueuePlace(explanation.place, explanation.waiting) if explanation.place else None,
+        queue=QueuePlace(explanation.position, explanation.waiting) if explanation.position else None,
         missing=dict(explanation.missing) or None,
         events=[EventDocument(event.at, event.kind, event.message) for event in events],
         workspaces=workspaces,
@@ -145,6 +164,27 @@ def explain_document(
     )
 
 
+_Document = TypeVar("_Document", bound=JobDocument)
+
+
+def with_older(document: _Document, older: Sequence[JobView]) -> _Document:
+    document.older = [
+        OlderDocument(str(job.id), job.project, _place(job), job.state)
+        for job in (view.job for view in older)
+    ]
+    return document
+
+
+def _place(job: Job) -> str:
+    match job.dialect:
+        case "tia":
+            return f"on {job.cluster}"
+        case "vertex":
+            return f"in {job.scope.rpartition(':')[2]}"
+        case _:
+            return ""
+
+
 def _job_fields(job: Job, replicas: tuple[Replica, ...]) -> dict[str, Any]:
     return {
         "id": str(job.id),
@@ -152,6 +192,7 @@ def _job_fields(job: Job, replicas: tuple[Replica, ...]) -> dict[str, Any]:
         "project": job.project,
         "dialect": job.dialect,
         "cluster": job.cluster,
+        "place": _place(job),
         "name": job.name,
         "state": job.state,
         "reason": job.reason,

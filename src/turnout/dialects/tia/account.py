@@ -1,4 +1,4 @@
-"""The account that a project looks like to TI-A's clients: the same numbers for the same project, always."""
+"""AppId and Uin. They are computed from the project, so a project always has the same numbers."""
 
 import zlib
 from functools import lru_cache
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=256)
 def app_id(project: str) -> int:
-    """Ten digits, in the range of Tencent's own; it is also the namespace of the project's pods."""
+    """Ten digits, in the range that Tencent uses. The namespace of the project's pods has the same number."""
     return 1_250_000_000 + zlib.crc32(project.encode()) % 50_000_000
 
 

@@ -1,42 +1,37 @@
-"""What each action does, from its request to its answer."""
+"""The actions: from the request to the response."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from turnout.config import Settings
-from turnout.dialects.tia import answer, translate, wire
-from turnout.errors import Invalid, NotFound, TimedOut
+from turnout.dialects import Context
+from turnout.dialects.tia import render, translate, wire
+from turnout.errors import Denied, Invalid, NotFound, TimedOut
 from turnout.job import NewJob
-from turnout.service import Caller, Jobs, JobView, Logs
+from turnout.service import Caller, JobView
 
 ALIASES = {"ListJob": "ListJobs", "QueryLog": "QueryLogs", "ListModel": "ListModels"}
-"""The singular names that the first pages of the documentation had."""
+"""The singular names of the first documentation pages."""
 
-ANSWER_SECONDS = 10
-"""For reading; control has a limit of its own for what changes a job."""
+READ_SECONDS = 10
+"""The limit for reads; `control` has its own limit for changes."""
 
-Found = TypeVar("Found")
-Handler = Callable[[Caller, Any, str], Awaitable[wire.Answer]]
-
-
-class Check(Protocol):
-    def __call__(self, source: str, read_only: bool = False) -> str: ...
+T = TypeVar("T")
+Handler = Callable[[Caller, Any, str], Awaitable[wire.Response]]
 
 
 class Actions:
-    """Each method takes who asks, the request and the RequestId."""
+    """Each method takes the caller, the request and the RequestId."""
 
-    def __init__(self, jobs: Jobs, logs: Logs, settings: Settings, check: Check, started: float) -> None:
-        self._jobs = jobs
-        self._logs = logs
-        self._runtimes = settings.runtimes
-        self._check = check
-        self._started = started
-        self._clusters = jobs.clusters()
+    def __init__(self, context: Context) -> None:
+        self._jobs = context.jobs
+        self._logs = context.logs
+        self._runtimes = context.settings.runtimes
+        self._sources = context.sources
+        self._started = time.monotonic()
 
     def handlers(self) -> dict[str, tuple[type[msgspec.Struct], Handler]]:
         return {
@@ -47,67 +42,66 @@ class Actions:
             "QueryLogs": (wire.QueryLogs, self.query_logs),
         }
 
-    async def create_job(self, caller: Caller, request: wire.CreateJob, request_id: str) -> wire.JobAnswer:
+    async def create_job(self, caller: Caller, request: wire.CreateJob, request_id: str) -> wire.JobResponse:
         new = translate.new_job(request, caller.project, self._runtimes)
-        self._check_cluster(request.cluster)
+        self._jobs.check_cluster(request.cluster, "Cluster")
         if new.spec.mounts:
-            new = msgspec.structs.replace(new, notes=(*new.notes, *self._check_mounts(new)))
+            new = msgspec.structs.replace(new, notes=(*new.notes, *await self._check_mounts(caller, new)))
         job = await self._jobs.create(caller, new)
         uptime = time.monotonic() - self._started
-        return wire.JobAnswer(request_id, answer.created(job, new.document, uptime))
+        return wire.JobResponse(request_id, render.created_job(job, request, uptime))
 
-    def _check_mounts(self, new: NewJob) -> list[str]:
-        """What the user should know about them."""
+    async def _check_mounts(self, caller: Caller, new: NewJob) -> list[str]:
+        """Returns notes for the user. Raises Denied for another project's bucket, and Invalid."""
         try:
-            notes = [self._check(mount.source, mount.read_only) for mount in new.spec.mounts]
+            return await self._sources.check(
+                caller.project, [("PackageDir", mount) for mount in new.spec.mounts]
+            )
+        except NotFound as error:
+            hint = "upload the code first; the first entry is the directory that the job runs in"
+            raise Invalid(f"PackageDir: {error.message}; {hint}.", field="PackageDir") from None
         except Invalid as error:
             raise Invalid(f"PackageDir: {error.message}", field="PackageDir") from None
-        return [note for note in notes if note]
+        except Denied as error:
+            raise Denied(f"PackageDir: {error.message}.", field="PackageDir") from None
 
     async def describe_job(
         self, caller: Caller, request: wire.DescribeJob, request_id: str
-    ) -> wire.JobAnswer:
+    ) -> wire.JobResponse:
         view = await self._find(caller, request.cluster, request.name)
-        return wire.JobAnswer(request_id, answer.described(view))
+        return wire.JobResponse(request_id, render.described_job(view))
 
-    async def list_jobs(self, caller: Caller, request: wire.ListJobs, request_id: str) -> wire.JobsAnswer:
-        self._check_cluster(request.cluster)
-        views = await _in_time(self._jobs.find(caller, *translate.list_query(request)))
-        return wire.JobsAnswer(request_id, [answer.described(view) for view in views])
+    async def list_jobs(self, caller: Caller, request: wire.ListJobs, request_id: str) -> wire.JobsResponse:
+        self._jobs.check_cluster(request.cluster, "Cluster")
+        views = await _with_timeout(self._jobs.find(caller, *translate.list_query(request)))
+        return wire.JobsResponse(request_id, [render.described_job(view) for view in views])
 
-    async def delete_job(self, caller: Caller, request: wire.DeleteJob, request_id: str) -> wire.Answer:
+    async def delete_job(self, caller: Caller, request: wire.DeleteJob, request_id: str) -> wire.Response:
         view = await self._find(caller, request.cluster, request.name)
         await self._jobs.delete(caller, view.job.id)
-        return wire.Answer(request_id)
+        return wire.Response(request_id)
 
-    async def query_logs(self, caller: Caller, request: wire.QueryLogs, request_id: str) -> wire.LogsAnswer:
-        wanted = translate.log_range(request)
+    async def query_logs(self, caller: Caller, request: wire.QueryLogs, request_id: str) -> wire.LogsResponse:
+        log_range = translate.log_range(request)
         view = await self._find(caller, request.cluster, request.job_name)
-        reading = self._logs.query(
-            view, start=wanted.start, end=wanted.end, limit=wanted.limit, cursor=wanted.cursor
+        query = self._logs.query(
+            view, start=log_range.start, end=log_range.end, limit=log_range.limit, cursor=log_range.cursor
         )
         try:
-            page = await _in_time(reading)
+            page = await _with_timeout(query)
         except Invalid as error:
             raise Invalid(f"Context: {error.message}.", field="Context") from None
-        context = translate.context(wanted.given + len(page.lines), page.cursor)
-        return wire.LogsAnswer(request_id, context, answer.logs(view, page.lines), page.over)
+        context = translate.context(log_range.lines_before + len(page.lines), page.cursor)
+        return wire.LogsResponse(request_id, context, render.logs(view, page.lines), page.over)
 
     async def _find(self, caller: Caller, cluster: str, name: str) -> JobView:
-        self._check_cluster(cluster)
-        return await _in_time(self._jobs.by_handle(caller, translate.scope(cluster), name))
-
-    def _check_cluster(self, cluster: str) -> None:
-        if cluster not in self._clusters:
-            known = ", ".join(sorted(self._clusters))
-            raise NotFound(f"There is no cluster {cluster!r}; there are {known}.", field="Cluster")
+        self._jobs.check_cluster(cluster, "Cluster")
+        return await _with_timeout(self._jobs.by_handle(caller, translate.scope(cluster), name))
 
 
-async def _in_time(reading: Awaitable[Found]) -> Found:
+async def _with_timeout(query: Awaitable[T]) -> T:
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await reading
+        async with asyncio.timeout(READ_SECONDS):
+            return await query
     except TimeoutError:
-        raise TimedOut(
-            f"There was no answer from the store or the engine within {ANSWER_SECONDS} s."
-        ) from None
+        raise TimedOut(f"There was no answer from the store or the engine within {READ_SECONDS} s.") from None

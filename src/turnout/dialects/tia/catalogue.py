@@ -7,17 +7,18 @@ from importlib import resources
 import msgspec
 
 
-class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RuntimeFamily(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cos: bool = False
     ps: bool = True
+    master: bool = True
     min_gpus: int = 0
     spark: bool = False
     not_for_jobs: str = ""
 
 
-class Runtime(msgspec.Struct, frozen=True):
+class CatalogueRuntime(msgspec.Struct, frozen=True):
     name: str
-    family: Family
+    family: RuntimeFamily
     wants: str
 
 
@@ -37,7 +38,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Runtimes(msgspec.Struct, forbid_unknown_fields=True):
-    families: dict[str, Family]
+    families: dict[str, RuntimeFamily]
     runtimes: dict[str, _Entry]
 
 
@@ -45,10 +46,10 @@ CUSTOM = "CUSTOM"
 
 
 @lru_cache(maxsize=1)
-def runtimes() -> dict[str, Runtime]:
+def runtimes() -> dict[str, CatalogueRuntime]:
     table = msgspec.convert(_load("runtimes.toml"), _Runtimes)
     return {
-        name: Runtime(name, table.families[entry.family], entry.wants)
+        name: CatalogueRuntime(name, table.families[entry.family], entry.wants)
         for name, entry in table.runtimes.items()
     }
 

@@ -1,4 +1,4 @@
-"""A request's parameters as one of `wire`'s structs, and what is wrong with them in TI-A's own terms."""
+"""Decodes the parameters of a request to a struct of `wire`, with TI-A's errors."""
 
 import difflib
 import re
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnout.dialects.tia import flat
+from turnout.dialects.tia import form_parameters
 from turnout.dialects.tia.errors import missing, unknown
 from turnout.errors import Invalid
 
@@ -17,8 +17,8 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _WRONG = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
 
-_SHOWN = 100
-"""So much of a wrong name is looked at and told."""
+_MAX_QUOTED = 100
+"""Characters of an unknown name that an error message quotes."""
 
 
 def json_decoder(kind: type[Request]) -> Callable[[bytes], Request]:
@@ -37,8 +37,8 @@ def json_decoder(kind: type[Request]) -> Callable[[bytes], Request]:
 
 
 def from_pairs(pairs: Iterable[tuple[str, str]], kind: type[Request]) -> Request:
-    """For a query string or a form: numbers and truth values are spelt as text there, in any case."""
-    document = flat.document(pairs)
+    """For a query string or form, in which numbers and booleans are text."""
+    document = form_parameters.document(pairs)
     try:
         return msgspec.convert(document, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -48,7 +48,7 @@ def from_pairs(pairs: Iterable[tuple[str, str]], kind: type[Request]) -> Request
 def explain(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> Invalid:
     text = str(error)
     if match := _UNKNOWN.fullmatch(text):
-        name = match[1][:_SHOWN]
+        name = match[1][:_MAX_QUOTED]
         close = difflib.get_close_matches(name, _names(kind), 1, cutoff=0.5)
         return unknown(name, f"; did you mean {close[0]}?" if close else "")
     if match := _MISSING.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Our errors as TI-A's codes, and nothing but what the action's own table allows."""
+"""Our errors as TI-A's codes. An action returns only codes that its documentation lists."""
 
 from turnout import errors
 from turnout.errors import TurnoutError
@@ -15,6 +15,7 @@ OLD_VERSION = "UnsupportedOperation.UnsupportedVersion"
 UNKNOWN_PARAMETER = "UnknownParameter"
 MISSING_PARAMETER = "MissingParameter"
 TOO_LARGE = "RequestSizeLimitExceeded"
+TOO_MANY = "RequestLimitExceeded"
 UNKNOWN_ACTION = "InvalidAction"
 UNKNOWN_VERSION = "NoSuchVersion"
 BAD_METHOD = "UnsupportedProtocol"
@@ -26,7 +27,7 @@ UNKNOWN_KEY = "AuthFailure.SecretIdNotFound"
 EXPIRED = "AuthFailure.SignatureExpire"
 BAD_SIGNATURE = "AuthFailure.SignatureFailure"
 
-OF_ACTION: dict[str, frozenset[str]] = {
+ACTION_CODES: dict[str, frozenset[str]] = {
     "CreateJob": frozenset({EXISTS, TIMED_OUT, INTERNAL, INVALID, UNAVAILABLE, UNAUTHORIZED, OLD_VERSION}),
     "DescribeJob": frozenset(
         {TIMED_OUT, INTERNAL, INVALID, NOT_FOUND, UNAVAILABLE, UNAUTHORIZED, OLD_VERSION}
@@ -37,11 +38,12 @@ OF_ACTION: dict[str, frozenset[str]] = {
 }
 """The error table of each action's page."""
 
-OF_ANY_ACTION = frozenset(
+COMMON_CODES = frozenset(
     {
         UNKNOWN_PARAMETER,
         MISSING_PARAMETER,
         TOO_LARGE,
+        TOO_MANY,
         UNKNOWN_ACTION,
         UNKNOWN_VERSION,
         BAD_METHOD,
@@ -54,7 +56,7 @@ OF_ANY_ACTION = frozenset(
         INTERNAL,
     }
 )
-"""Tencent-wide codes: about the request, before an action is reached."""
+"""The codes of all Tencent APIs, about the request itself."""
 
 _CODES: dict[type[TurnoutError], tuple[str, ...]] = {
     errors.Invalid: (INVALID,),
@@ -66,16 +68,18 @@ _CODES: dict[type[TurnoutError], tuple[str, ...]] = {
     errors.WrongState: (UNAVAILABLE, INVALID),
     errors.Unavailable: (UNAVAILABLE, NOT_FOUND),
     errors.Unsupported: (INVALID,),
+    errors.Busy: (TOO_MANY,),
     errors.TimedOut: (TIMED_OUT, INTERNAL),
+    errors.NotStored: (INTERNAL,),
     errors.Misconfigured: (INTERNAL,),
     TurnoutError: (INTERNAL,),
 }
-"""Best first: an action answers with the first that its table has."""
+"""Best first: an action returns the first code that its table has."""
 
 
 def code_of(error: TurnoutError, action: str) -> str:
-    """The code to answer with. `action` may be empty while it is not known."""
-    allowed = OF_ACTION.get(action, frozenset()) | OF_ANY_ACTION
+    """`action` is empty if the request names no valid action."""
+    allowed = ACTION_CODES.get(action, frozenset()) | COMMON_CODES
     if error.code in allowed:
         return error.code
     mapped = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)

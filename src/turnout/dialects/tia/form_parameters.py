@@ -1,4 +1,4 @@
-"""Parameters as GET and form requests carry them: `Name=a&Args.0=x&Args.1=y`."""
+"""The parameters of GET and form requests: `Name=a&Args.0=x&Args.1=y`."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _INDEXED = re.compile(r"(\w+)\.([0-9]{1,9})", re.ASCII)
 
 
 def pairs(text: bytes) -> list[tuple[str, str]]:
-    """Decoded, in the order of the request, blank values kept; bytes that are no UTF-8 become surrogates."""
+    """Decoded, in the order of the request, blank values kept; bytes that are not UTF-8 become surrogates."""
     try:
         return parse_qsl(
             text.decode("latin-1"),
@@ -28,11 +28,11 @@ def pairs(text: bytes) -> list[tuple[str, str]]:
         raise Invalid(f"A request has at most {MAX_PARAMETERS} parameters.") from None
 
 
-def document(given: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The action's own parameters, arrays put together. A missing index is a blank: the Go SDK leaves blanks out."""
+def document(parameters: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The parameters of the action, arrays as lists. A missing index is an empty string: the Go SDK omits those."""
     fields: dict[str, Any] = {}
     arrays: dict[str, dict[int, str]] = {}
-    for name, value in given:
+    for name, value in parameters:
         if name in wire.COMMON:
             continue
         _check_text(name, value)
@@ -53,11 +53,11 @@ def _check_text(name: str, value: str) -> None:
     try:
         (name + value).encode()
     except UnicodeEncodeError:
-        shown = name.encode("utf-8", "replace").decode()
-        raise Invalid(f"{shown} is not UTF-8.", field=shown) from None
+        readable = name.encode("utf-8", "replace").decode()
+        raise Invalid(f"{readable} is not UTF-8.", field=readable) from None
 
 
-def _put(place: dict[Any, Any], key: object, value: object, name: str) -> None:
-    if key in place:
+def _put(fields: dict[Any, Any], key: object, value: object, name: str) -> None:
+    if key in fields:
         raise Invalid(f"{name} is given more than once.", field=name)
-    place[key] = value
+    fields[key] = value

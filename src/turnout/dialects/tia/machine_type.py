@@ -22,4 +22,4 @@ def parse(text: str, field: str) -> Resources:
             field=field,
         )
     cpu, memory, gpus = (int(number) for number in match.groups())
-    return Resources(cpu=cpu, memory=memory * GIB, gpus=gpus)
+    return Resources.of(cores=cpu, memory=memory * GIB, gpus=gpus)

@@ -1,13 +1,15 @@
-"""PackageDir: what is mounted where.
+"""Parses PackageDir, the mounts of a job.
 
 cos://<bucket>-<appid>.<host>/<remote>:<local>
 nfs://<host>:<remote>:<local>
 cephfs://[<user>:<secret>@]<monitor>[,<monitor>...]:<remote>:<local>
-file://<directory>:<local>[:ro]          (ours, for local use)
+file://<directory>:<local>[:ro]          (Turnout's own)
 """
 
 import re
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from turnout.errors import Invalid
 from turnout.job import Mount
@@ -21,19 +23,19 @@ FORMS = {
 
 MAX_MOUNTS = 64
 SYSTEM = frozenset({"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"})
-"""Top directories that nothing is mounted in: the program's own system needs them as they are."""
+"""Top-level directories that cannot hold a mount point, because the system needs them."""
 
-_COS = re.compile(r"([a-z0-9][a-z0-9-]*)-[0-9]+(?:\.[A-Za-z0-9-]+)+(?::[0-9]+)?/([^:]*):([^:]*)")
+_COS = re.compile(r"([a-z0-9][a-z0-9-]*)-([0-9]+)(?:\.[A-Za-z0-9-]+)+(?::[0-9]+)?/([^:]*):([^:]*)")
 _NFS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(/[^:]*):([^:]*)")
 _CEPHFS = re.compile(r"((?:[^:@/,]+:[^:@/,]+@)?[A-Za-z0-9.:_\[\],-]+):(/[^:]*):([^:]*)")
 _FILE = re.compile(r"(/[^:]*):([^:]*?)(:ro)?")
 
 
 def parse_all(entries: Sequence[str] | None) -> tuple[Mount, ...]:
-    """The sample's `[""]` means none."""
+    """The documentation's sample sends `[""]` for no mounts."""
     if entries and len(entries) > MAX_MOUNTS:
         raise Invalid(
-            f"PackageDir has {len(entries)} entries; {MAX_MOUNTS} are possible.", field="PackageDir"
+            f"PackageDir has {len(entries)} entries; at most {MAX_MOUNTS} are allowed.", field="PackageDir"
         )
     mounts: list[Mount] = []
     for index, entry in enumerate(entries or ()):
@@ -43,14 +45,16 @@ def parse_all(entries: Sequence[str] | None) -> tuple[Mount, ...]:
         mount = parse(entry, field)
         for other in mounts:
             _check_apart(mount.target, other.target, field)
-        mounts.append(mount)
+        # Code, data and results are all in the first one, which is the working directory: a job reads it.
+        is_package = not mounts and mount.source.startswith("cos://")
+        mounts.append(msgspec.structs.replace(mount, package=True) if is_package else mount)
     return tuple(mounts)
 
 
 def _check_apart(target: str, other: str, field: str) -> None:
     if target == other:
-        raise Invalid(f"{field}: {target} is already the mount point of another.", field=field)
-    # Links that jobs leave in the outer one would decide where the inner one goes.
+        raise Invalid(f"{field}: {target} is already the mount point of another entry.", field=field)
+    # A symbolic link in the outer mount could redirect the inner one.
     if target.startswith(other + "/") or other.startswith(target + "/"):
         inner, outer = max(target, other, key=len), min(target, other, key=len)
         raise Invalid(
@@ -65,19 +69,24 @@ def parse(entry: str, field: str = "PackageDir") -> Mount:
     if not separator or reader is None:
         raise Invalid(f"{field}: {entry!r} must be one of {'; '.join(FORMS.values())}.", field=field)
     if not entry.isprintable():
-        raise Invalid(f"{field}: {entry!r} has a control character or bytes that are no text.", field=field)
+        raise Invalid(f"{field}: {entry!r} has a control character or is not valid UTF-8.", field=field)
     mount = reader(rest)
     if mount is None:
         raise Invalid(f"{field}: {entry!r} must have the form {FORMS[scheme]}.", field=field)
     if ".." in mount.source.split("/"):
-        raise Invalid(f"{field}: {entry!r} must not lead upwards with `..`.", field=field)
+        raise Invalid(f"{field}: {entry!r} must not contain `..`.", field=field)
     target = _mount_point(mount.target, field)
     return Mount(mount.source, target, mount.read_only)
 
 
 def _cos(rest: str) -> Mount | None:
     match = _COS.fullmatch(rest)
-    return match and Mount(f"cos://{match[1]}/{match[2].strip('/')}", match[3])
+    if match is None:
+        return None
+    bucket, number, directory, target = match.groups()
+    # Accounts have numbers of ten digits. Storage knows such a bucket by both names.
+    full_name = f"{bucket}-{number}" if len(number) == 10 else bucket
+    return Mount(f"cos://{full_name}/{directory.strip('/')}", target)
 
 
 def _nfs(rest: str) -> Mount | None:
@@ -104,14 +113,14 @@ _READERS: dict[str, Callable[[str], Mount | None]] = {
 
 
 def _mount_point(text: str, field: str) -> str:
-    """Without doubled and trailing slashes; the caller's document keeps its own spelling."""
+    """The path without doubled and trailing slashes. The stored document keeps the caller's spelling."""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not text.startswith("/") or not parts:
         raise Invalid(
             f"{field}: the mount point {text!r} must be an absolute path below /, such as /data.", field=field
         )
     if ".." in parts:
-        raise Invalid(f"{field}: the mount point {text!r} must not lead upwards with `..`.", field=field)
+        raise Invalid(f"{field}: the mount point {text!r} must not contain `..`.", field=field)
     if parts[0] in SYSTEM:
         raise Invalid(
             f"{field}: the mount point {text!r} is inside /{parts[0]}, which the system needs; use /data or the like.",

@@ -1,4 +1,4 @@
-"""Jobs and log lines as TI-A shows them: states, messages, times, pods."""
+"""Jobs and log lines in TI-A's form: states, messages, times, pods."""
 
 import hashlib
 import time
@@ -35,39 +35,39 @@ REPLICA_STATES: dict[ReplicaState, str] = {
     ReplicaState.STOPPED: "Stopped",
     ReplicaState.SUCCEEDED: "Succeeded",
 }
-"""In the order of weight: a role is in the first state that one of its replicas is in."""
+"""Ordered by weight: the state of a role is the first one that a replica of it has."""
 
 _ROLE_ORDER = ("master", "worker", "ps")
 
-# The replicas' states say all there is to say about these.
+# The states of the replicas already show these.
 _SELF_EVIDENT = frozenset({Reason.SUCCEEDED, Reason.PROGRAM_FAILED})
 
 
-def created(job: Job, document: bytes, uptime: float) -> wire.Job:
-    """The reply to CreateJob: what was sent, the time with Go's monotonic part, and no state yet."""
-    shown = _decode(document)
+def created_job(job: Job, request: wire.JobFields, uptime: float) -> wire.Job:
+    """The response to CreateJob: the request, the time with Go's monotonic part, and no state."""
+    rendered = wire.Job(**{name: getattr(request, name) for name in wire.JobFields.__struct_fields__})
     seconds, fraction = divmod(job.created, _SECOND)
-    shown.create_time = f"{_clock(seconds)}.{fraction:09d} +0800 CST m=+{uptime:.9f}"
-    shown.message = CREATING
-    return shown
+    rendered.create_time = f"{_china_time(seconds)}.{fraction:09d} +0800 CST m=+{uptime:.9f}"
+    rendered.message = CREATING
+    return rendered
 
 
-def described(view: JobView) -> wire.Job:
+def described_job(view: JobView) -> wire.Job:
     job = view.job
-    shown = _decode(view.document)
-    shown.create_time = go_time(job.created)
-    shown.start_time = None if job.started is None else go_time(job.started)
-    shown.end_time = None if job.ended is None else go_time(job.ended)
-    shown.state = STATES[job.state]
-    shown.message = message(job, view.replicas)
-    shown.app_id = account.app_id(job.project)
-    shown.uin = account.uin(job.project)
-    shown.id = to_uuid(job.id)
-    return shown
+    rendered = _decode(view.document)
+    rendered.create_time = go_time(job.created)
+    rendered.start_time = None if job.started is None else go_time(job.started)
+    rendered.end_time = None if job.ended is None else go_time(job.ended)
+    rendered.state = STATES[job.state]
+    rendered.message = message(job, view.replicas)
+    rendered.app_id = account.app_id(job.project)
+    rendered.uin = account.uin(job.project)
+    rendered.id = to_uuid(job.id)
+    return rendered
 
 
 def message(job: Job, replicas: Sequence[Replica]) -> str:
-    """`[MASTER/Failed : Failed/1] ;[WORKER/Running : Running/2]`, and behind it what the states do not say."""
+    """`[MASTER/Failed : Failed/1] ;[WORKER/Running : Running/2]`, then the reason that the states do not show."""
     if job.state is State.SUCCEEDED:
         return ""
     roles = sorted({replica.role for replica in replicas}, key=_order)
@@ -97,12 +97,12 @@ def pod_id(job: Job, replica: ReplicaName) -> str:
 def go_time(at: int) -> str:
     """Go's `2006-01-02 15:04:05.999999999 -0700 MST`, in China."""
     seconds, fraction = divmod(at, _SECOND)
-    return f"{_clock(seconds)}{_fraction(fraction)} +0800 CST"
+    return f"{_china_time(seconds)}{_fraction(fraction)} +0800 CST"
 
 
 def rfc3339(at: int) -> str:
     seconds, fraction = divmod(at, _SECOND)
-    return f"{_utc(seconds)}{_fraction(fraction)}Z"
+    return f"{_utc_time(seconds)}{_fraction(fraction)}Z"
 
 
 def _order(role: str) -> tuple[int, str]:
@@ -116,12 +116,12 @@ def _role_message(role: str, states: list[ReplicaState]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _clock(seconds: int) -> str:
+def _china_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds + 8 * 3600))
 
 
 @lru_cache(maxsize=64)
-def _utc(seconds: int) -> str:
+def _utc_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 

@@ -1,28 +1,27 @@
 """TI-A over HTTP: one path, and always status 200 with a RequestId, as its clients expect.
 
-Spoken to ASGI directly: every call comes through here, and a request object would cost as much as all the rest.
+An ASGI application without Starlette's Request, which would cost as much as the rest of a call.
 """
 
 import itertools
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from turnout.access import Keys
-from turnout.config import Settings
-from turnout.dialects.body import read_body
-from turnout.dialects.tia import errors, flat, sign, wire
+from turnout import bodies
+from turnout.access import may_use
+from turnout.bodies import Reservation, Sender, read_body
+from turnout.dialects import Context
+from turnout.dialects.tia import errors, form_parameters, sign, translate, wire
 from turnout.dialects.tia.actions import ALIASES, Actions
 from turnout.dialects.tia.decode import from_pairs, json_decoder
 from turnout.errors import Invalid, NotFound, TooLarge, TurnoutError, Unauthenticated, Unsupported
-from turnout.service import Caller, Jobs, Logs
+from turnout.service import Caller
 
 log = logging.getLogger(__name__)
 
@@ -31,35 +30,14 @@ GET_LIMIT = 32 << 10
 FORM_LIMIT = 1 << 20
 JSON_LIMIT = 10 << 20
 
-NOT_BUILT = frozenset({"CreateModel", "DescribeModel", "ListModels", "DeleteModel", "InstallAgent"})
+UNSUPPORTED_ACTIONS = frozenset({"CreateModel", "DescribeModel", "ListModels", "DeleteModel", "InstallAgent"})
 
 _encode = msgspec.json.Encoder().encode
 _HEADERS = [(b"content-type", b"application/json")]
-Page = Callable[[Request], Awaitable[Response]]
-"""What a browser gets."""
-
-
-class Storage(Protocol):
-    def check(self, source: str, read_only: bool = False) -> str: ...
-
-
-def endpoint(
-    jobs: Jobs,
-    logs: Logs,
-    keys: Keys,
-    settings: Settings,
-    storage: Storage,
-    started: float,
-    no_auth: bool,
-    page: Page,
-) -> "Endpoint":
-    """What answers on `/`. `started` is when the service started, on the monotonic clock."""
-    actions = Actions(jobs, logs, settings, storage.check, started)
-    return Endpoint(actions, keys, no_auth, page)
 
 
 class _Call(NamedTuple):
-    """A request as far as it can be read without knowing the action."""
+    """A request, parsed as far as possible without the action."""
 
     method: str
     query: bytes
@@ -68,67 +46,87 @@ class _Call(NamedTuple):
     pairs: list[tuple[str, str]] | None
     """The parameters of a query string or form; None for a JSON body."""
 
-    def common(self, header: bytes, name: str) -> str:
-        """A parameter that v1 sends among the others, where it is signed, and v3 as a header."""
+    @property
+    def project(self) -> str:
+        """The project that root acts in, if not its own. The header is Turnout's own; `tictl --project` sends it."""
+        return self.headers.get(b"x-turnout-project", b"").decode("latin-1").strip()
+
+    def common_parameter(self, header: bytes, name: str) -> str:
+        """A parameter that signature v1 sends with the others and v3 sends as a header."""
         for key, value in self.pairs or ():
             if key == name:
                 return value
         return self.headers.get(header, b"").decode("latin-1").strip()
 
 
-class Endpoint:
-    def __init__(self, actions: Actions, keys: Keys, no_auth: bool, page: Page) -> None:
-        self._keys = keys
-        self._no_auth = no_auth
-        self._page = page
-        # A UUID whose first part is this run's and whose last part counts: unique, and far cheaper than a random one.
+class Tia:
+    name = translate.DIALECT
+    make_trial_job = None
+
+    def __init__(self, context: Context) -> None:
+        self._keys = context.keys
+        self._bodies = context.bodies
+        self._no_auth = context.settings.no_auth
+        self._home_page = context.home_page
+        # A UUID with a random first part for this run and a counter at its end: much cheaper than a random one.
         self._run = str(uuid.uuid4())[:23]
         self._count = itertools.count(1)
-        self._handlers = actions.handlers()
+        self._handlers = Actions(context).handlers()
         self._decoders = {name: json_decoder(kind) for name, (kind, _) in self._handlers.items()}
+
+    def owns(self, scope: Scope) -> bool:
+        return scope["path"] == "/"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if _is_browser(scope, headers):
-            response = await self._page(Request(scope, receive))
+        if _is_person(scope, headers):
+            response = await self._home_page(Request(scope, receive))
             await response(scope, receive, send)
             return
         request_id = f"{self._run}-{next(self._count):012x}"
-        answer = await self._answer(scope, headers, receive, request_id)
-        if answer is None:
+        response = await self._respond(scope, headers, receive, request_id)
+        if response is None:
             return
-        body = _encode(wire.Envelope(answer))
+        body = _encode(wire.Envelope(response))
         length = (b"content-length", str(len(body)).encode())
         await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, length]})
         await send({"type": "http.response.body", "body": body})
 
-    async def _answer(
+    async def _respond(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: str
-    ) -> wire.Answer | None:
-        """None when the client went away in the middle of its request."""
+    ) -> wire.Response | None:
+        """None if the client disconnected before the end of its request."""
         action = ""
         try:
-            known = self._no_auth or sign.names_a_key(self._keys.find, headers)
-            call = await _read(scope, headers, receive, JSON_LIMIT if known else FORM_LIMIT)
-            if call is None:
-                return None
-            caller = self._caller(call)
-            action = _action(call)
-            kind, handler = self._handlers[action]
-            request: Any = (
-                self._decoders[action](call.body) if call.pairs is None else from_pairs(call.pairs, kind)
-            )
-            return await handler(caller, request, request_id)
+            with self._bodies.open(self._sender(headers)) as reservation:
+                call = await _read(scope, headers, receive, reservation)
+                if call is None:
+                    return None
+                caller = self._caller(call)
+                action = _action(call)
+                kind, handler = self._handlers[action]
+                request: Any = (
+                    self._decoders[action](call.body) if call.pairs is None else from_pairs(call.pairs, kind)
+                )
+                return await handler(caller, request, request_id)
         except TurnoutError as error:
-            return _failed(error, action, request_id)
-        except Exception:  # clients understand nothing but a proper answer; the log has the traceback
+            return _error_response(error, action, request_id)
+        except Exception:  # clients need a well-formed response; the log has the traceback
             log.exception("request %s (%s) failed", request_id, action or "no action")
             message = "An internal error occurred; the server's log has the details under this RequestId."
-            return wire.ErrorAnswer(request_id, wire.Error(errors.INTERNAL, message))
+            return wire.ErrorResponse(request_id, wire.Error(errors.INTERNAL, message))
+
+    def _sender(self, headers: dict[bytes, bytes]) -> Sender:
+        """The sender according to the headers. Raises Unauthenticated."""
+        if self._no_auth:
+            return bodies.known(self._keys.root.project)
+        if headers.get(b"authorization", b"").startswith(b"TC3"):
+            return bodies.claimed(sign.read_v3(self._keys.find, headers, time.time()).key.id)
+        return bodies.STRANGER
 
     def _caller(self, call: _Call) -> Caller:
         if self._no_auth:
-            return _as_caller(self._keys.root)
+            return _as_caller(self._keys.root, call.project)
         if call.headers.get(b"authorization", b"").startswith(b"TC3"):
             key = sign.verify_v3(
                 self._keys.find, call.method, call.query, call.headers, call.body, time.time()
@@ -142,25 +140,28 @@ class Endpoint:
                 "parameter (HmacSHA1, HmacSHA256).",
                 code=errors.BAD_AUTHORIZATION,
             )
-        return _as_caller(key)
+        return _as_caller(key, call.project)
 
 
-def _is_browser(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+def _is_person(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a person sent the request, with a browser or `curl /`, and not a client of the API."""
     return (
         scope["method"] in ("GET", "HEAD")
-        and b"text/html" in headers.get(b"accept", b"")
+        and (not scope["query_string"] or b"text/html" in headers.get(b"accept", b""))
         and b"authorization" not in headers
         and b"x-tc-action" not in headers
         and b"Action=" not in scope["query_string"]
     )
 
 
-async def _read(scope: Scope, headers: dict[bytes, bytes], receive: Receive, json_limit: int) -> _Call | None:
+async def _read(
+    scope: Scope, headers: dict[bytes, bytes], receive: Receive, reservation: Reservation
+) -> _Call | None:
     method, query = scope["method"], scope["query_string"]
     if method == "GET":
         if len(query) > GET_LIMIT:
             raise TooLarge(f"The request is too large: the query string of a GET may have {GET_LIMIT} bytes.")
-        return _Call(method, query, headers, b"", flat.pairs(query))
+        return _Call(method, query, headers, b"", form_parameters.pairs(query))
     if method != "POST":
         raise Unsupported(f"The method is GET or POST, not {method}.", code=errors.BAD_METHOD)
     kind = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
@@ -170,31 +171,35 @@ async def _read(scope: Scope, headers: dict[bytes, bytes], receive: Receive, jso
             code=errors.BAD_REQUEST,
         )
     if kind == b"application/json":
-        body = await read_body(headers, receive, json_limit, late=errors.BAD_REQUEST)
+        body = await read_body(reservation, headers, receive, JSON_LIMIT, late=errors.BAD_REQUEST)
         return None if body is None else _Call(method, query, headers, body, None)
-    body = await read_body(headers, receive, FORM_LIMIT, late=errors.BAD_REQUEST)
-    return None if body is None else _Call(method, query, headers, body, flat.pairs(body))
+    body = await read_body(reservation, headers, receive, FORM_LIMIT, late=errors.BAD_REQUEST)
+    return None if body is None else _Call(method, query, headers, body, form_parameters.pairs(body))
 
 
-def _as_caller(key: sign.Key) -> Caller:
-    return Caller(key.id, key.project, key.root)
+def _as_caller(key: sign.Key, project: str) -> Caller:
+    """Raises Denied if the request names a project in which the key may not act."""
+    if project:
+        may_use(key, project)
+    return Caller(key.id, project or key.project, key.root)
 
 
 def _action(call: _Call) -> str:
-    name = call.common(b"x-tc-action", "Action")
+    name = call.common_parameter(b"x-tc-action", "Action")
     if not name:
         raise errors.missing("Action")
     action = ALIASES.get(name, name)
-    if action in NOT_BUILT:
+    if action in UNSUPPORTED_ACTIONS:
         raise Unsupported(
-            f"{name} is not offered here: this service runs jobs, no models.", code=errors.UNSUPPORTED
+            f"{name} is not supported: this service runs jobs and does not serve models.",
+            code=errors.UNSUPPORTED,
         )
-    if action not in errors.OF_ACTION:
+    if action not in errors.ACTION_CODES:
         raise NotFound(
-            f"There is no action {name!r}; there are {', '.join(errors.OF_ACTION)}.",
+            f"There is no action {name!r}; there are {', '.join(errors.ACTION_CODES)}.",
             code=errors.UNKNOWN_ACTION,
         )
-    version = call.common(b"x-tc-version", "Version")
+    version = call.common_parameter(b"x-tc-version", "Version")
     if not version:
         raise errors.missing("Version")
     if version != VERSION:
@@ -202,5 +207,5 @@ def _action(call: _Call) -> str:
     return action
 
 
-def _failed(error: TurnoutError, action: str, request_id: str) -> wire.ErrorAnswer:
-    return wire.ErrorAnswer(request_id, wire.Error(errors.code_of(error, action), error.message))
+def _error_response(error: TurnoutError, action: str, request_id: str) -> wire.ErrorResponse:
+    return wire.ErrorResponse(request_id, wire.Error(errors.code_of(error, action), error.message))

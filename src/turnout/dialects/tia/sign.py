@@ -1,7 +1,7 @@
-"""Who asks: signature v3 (TC3-HMAC-SHA256) and v1 (HmacSHA1, HmacSHA256), with what real clients need.
+"""Verifies signatures v3 (TC3-HMAC-SHA256) and v1 (HmacSHA1, HmacSHA256).
 
-The clients of several years differ in what they sign; each allowance stands in `_hosts`, `_values` or `_spellings`
-with its reason. A request is replayable within the time window: nonces are checked for their form, not kept.
+Clients of different years sign different texts. `_hosts`, `_header_cases` and `_boolean_spellings` accept these
+variants and give the reason for each. A request can be replayed within the time window: nonces are not stored.
 """
 
 import base64
@@ -11,8 +11,10 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from turnout.access import Key
+from turnout.access.authorization import SHA256_HEX, parse_authorization
 from turnout.dialects.tia import wire
 from turnout.dialects.tia.errors import (
     BAD_AUTHORIZATION,
@@ -25,40 +27,61 @@ from turnout.dialects.tia.errors import (
 from turnout.errors import Invalid, Unauthenticated
 
 WINDOW = 300
-"""Seconds that a client's clock may be off."""
+"""Seconds by which a client's clock may differ."""
 
 ALGORITHM = "TC3-HMAC-SHA256"
 Find = Callable[[str], Key | None]
 Pairs = Sequence[tuple[str, str]]
 Headers = Mapping[bytes, bytes]
 
-_AUTHORIZATION = re.compile(
-    rf"{ALGORITHM} +Credential=([^/,\s]+)/(\d{{4}}-\d\d-\d\d)/([^/,\s]+)/tc3_request, *"
-    r"SignedHeaders=([a-z0-9;-]+), *Signature=([0-9a-f]{64})",
-    re.ASCII,
-)
+_CREDENTIAL = re.compile(r"([^/\s]+)/(\d{4}-\d\d-\d\d)/([^/\s]+)/tc3_request", re.ASCII)
+_HEADER_NAMES = re.compile("[a-z0-9;-]+")
 _UNSIGNED = b"UNSIGNED-PAYLOAD"
 _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
 
 
-def verify_v3(find: Find, method: str, query: bytes, headers: Headers, body: bytes, now: float) -> Key:
-    """The key that signed the request; raises Unauthenticated with TI-A's code."""
-    text = headers.get(b"authorization", b"").decode("latin-1").strip()
-    match = _AUTHORIZATION.fullmatch(text)
-    if match is None:
+class V3Signature(NamedTuple):
+    """The signature in the headers of a v3 request."""
+
+    key: Key
+    date: str
+    service: str
+    signed: str
+    """The names of the signed headers."""
+    signature: str
+    timestamp: int
+
+
+def read_v3(find: Find, headers: Headers, now: float) -> V3Signature:
+    """Checks everything that does not need the body. Raises Unauthenticated with TI-A's code."""
+    found = parse_authorization(headers.get(b"authorization", b"").decode("latin-1"), ALGORITHM)
+    credential = _CREDENTIAL.fullmatch(found.credential) if found else None
+    if (
+        found is None
+        or credential is None
+        or not _HEADER_NAMES.fullmatch(found.signed)
+        or not SHA256_HEX.fullmatch(found.signature)
+    ):
         raise _failure(
             BAD_AUTHORIZATION,
             f"The Authorization header must be `{ALGORITHM} Credential=<SecretId>/<date>/<service>/tc3_request, "
             "SignedHeaders=content-type;host, Signature=<64 hex digits>`.",
         )
-    key_id, date, service, signed, signature = match.groups()
-    names = signed.split(";")
+    key_id, date, service = credential.groups()
+    names = found.signed.split(";")
     if "host" not in names or "content-type" not in names:
         raise _failure(BAD_AUTHORIZATION, "SignedHeaders must name content-type and host.")
-    timestamp = _fresh(headers.get(b"x-tc-timestamp", b"").decode("latin-1"), "X-TC-Timestamp", now)
-    key = _known(find, key_id)
+    timestamp = _check_timestamp(headers.get(b"x-tc-timestamp", b"").decode("latin-1"), "X-TC-Timestamp", now)
+    key = _find_key(find, key_id)
     if date != _date(timestamp // 86400):
         raise _failure(BAD_SIGNATURE, f"The date {date} in Credential is not the UTC date of X-TC-Timestamp.")
+    return V3Signature(key, date, service, found.signed, found.signature, timestamp)
+
+
+def verify_v3(find: Find, method: str, query: bytes, headers: Headers, body: bytes, now: float) -> Key:
+    """The key that signed the request; raises Unauthenticated with TI-A's code."""
+    key, date, service, signed, signature, timestamp = read_v3(find, headers, now)
+    names = signed.split(";")
     digest = _payload_hash(method, headers, body)
     head = f"{method}\n/\n{query.decode('latin-1') if method == 'GET' else ''}\n"
     tail = f"\n{signed}\n{digest}"
@@ -73,34 +96,28 @@ def verify_v3(find: Find, method: str, query: bytes, headers: Headers, body: byt
     raise _mismatch()
 
 
-def names_a_key(find: Find, headers: Headers) -> bool:
-    """Whether the head of a v3 request names a key that there is: worth reading a large body for."""
-    match = _AUTHORIZATION.fullmatch(headers.get(b"authorization", b"").decode("latin-1").strip())
-    return match is not None and find(match[1]) is not None
-
-
 def verify_v1(find: Find, method: str, host: str, pairs: Pairs, now: float) -> Key:
-    """The key that signed these parameters (decoded, bytes that are no UTF-8 as surrogates, Signature among them)."""
-    given = dict(pairs)
+    """The key that signed these parameters. They are decoded, with Signature, and invalid UTF-8 is in surrogates."""
+    parameters = dict(pairs)
     for name in ("SecretId", "Timestamp", "Nonce", "Signature"):
-        if not given.get(name):
+        if not parameters.get(name):
             raise missing(name)
-    if not _is_count(given["Nonce"]):
+    if not _is_count(parameters["Nonce"]):
         raise Invalid("Nonce must be a positive integer.", field="Nonce", code=INVALID)
-    _fresh(given["Timestamp"], "Timestamp", now)
-    key = _known(find, given["SecretId"])
-    digest = "sha256" if given.get("SignatureMethod") == "HmacSHA256" else "sha1"
-    secret, signature = key.secret.encode(), given["Signature"].encode("utf-8", "surrogateescape")
-    for pairs_signed in _spellings([pair for pair in pairs if pair[0] != "Signature"]):
+    _check_timestamp(parameters["Timestamp"], "Timestamp", now)
+    key = _find_key(find, parameters["SecretId"])
+    digest = "sha256" if parameters.get("SignatureMethod") == "HmacSHA256" else "sha1"
+    secret, signature = key.secret.encode(), parameters["Signature"].encode("utf-8", "surrogateescape")
+    for pairs_signed in _boolean_spellings([pair for pair in pairs if pair[0] != "Signature"]):
         joined = "&".join(f"{name}={value}" for name, value in sorted(pairs_signed))
         for name in _hosts(host):
-            plain = f"{method}{name}/?{joined}".encode("utf-8", "surrogateescape")
-            if hmac.compare_digest(base64.b64encode(hmac.digest(secret, plain, digest)), signature):
+            text = f"{method}{name}/?{joined}".encode("utf-8", "surrogateescape")
+            if hmac.compare_digest(base64.b64encode(hmac.digest(secret, text, digest)), signature):
                 return key
     raise _mismatch()
 
 
-def _fresh(text: str, field: str, now: float) -> int:
+def _check_timestamp(text: str, field: str, now: float) -> int:
     if not text:
         raise missing(field)
     if not _is_count(text):
@@ -119,7 +136,7 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 19
 
 
-def _known(find: Find, key_id: str) -> Key:
+def _find_key(find: Find, key_id: str) -> Key:
     key = find(key_id)
     if key is None:
         raise _failure(UNKNOWN_KEY, f"There is no key with the SecretId {key_id!r} here.")
@@ -151,7 +168,7 @@ def _canonical_headers(names: list[str], headers: Headers) -> Iterator[str]:
             (name, host if name == "host" else headers.get(name.encode(), b"").decode("latin-1").strip())
             for name in names
         ]
-        yield from _values(lines)
+        yield from _header_cases(lines)
 
 
 def _hosts(host: str) -> Iterator[str]:
@@ -162,7 +179,7 @@ def _hosts(host: str) -> Iterator[str]:
         yield bare
 
 
-def _values(lines: list[tuple[str, str]]) -> Iterator[str]:
+def _header_cases(lines: list[tuple[str, str]]) -> Iterator[str]:
     """In lower case, as the rule is; then as sent, because the SDKs sign Content-Type and Host as they are."""
     text = "".join(f"{name}:{value}\n" for name, value in lines)
     lower = text.lower()
@@ -171,7 +188,7 @@ def _values(lines: list[tuple[str, str]]) -> Iterator[str]:
         yield text
 
 
-def _spellings(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+def _boolean_spellings(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     """As received; then with `True` for `true`: the asynchronous Python client signs one and sends the other."""
     yield pairs
     capital = [(name, value.capitalize() if name in wire.BOOLEANS else value) for name, value in pairs]

@@ -1,30 +1,33 @@
-"""Spark jobs: one driver that runs `spark-submit` in local mode, its executors being threads of it."""
+"""Spark jobs: one driver runs `spark-submit` in local mode, and the executors are threads of the driver."""
 
 from collections.abc import Sequence
 
-from turnout.dialects.tia import machine, wire
+from turnout.dialects.tia import machine_type, wire
 from turnout.dialects.tia.catalogue import CUSTOM, Tier
 from turnout.errors import Invalid
 from turnout.job import Program, Resources, Role
+from turnout.job.resources import CORE
 
 SUBMIT = "spark-submit"
 
 
 def roles(request: wire.JobFields, program: Program, tier: Tier, notes: list[str]) -> tuple[Role, ...]:
-    """Workers are executors and the master is the driver; parameter servers do not exist and are ignored."""
+    """Workers are executors and the master is the driver; parameter servers are ignored."""
     name = (request.scale_tier or "").upper()
     if name not in ("", CUSTOM) and not name.endswith("_DIST"):
         raise Invalid(
             f"ScaleTier: {request.runtime_version} runs on a _DIST tier or {CUSTOM}, not {request.scale_tier}.",
             field="ScaleTier",
         )
-    driver = machine.parse(tier.master, "MasterType")
-    executor = machine.parse(tier.worker, "WorkerType")
+    driver = machine_type.parse(tier.master, "MasterType")
+    executor = machine_type.parse(tier.worker, "WorkerType")
     executors = tier.workers or 1
-    threads = int(max(executor.cpu, 1)) * executors
+    threads = max(executor.millicores // CORE, 1) * executors
     command = _command_line(request, program, threads)
     total = Resources(
-        cpu=driver.cpu + executor.cpu * executors if driver.cpu and executor.cpu else 0,
+        millicores=driver.millicores + executor.millicores * executors
+        if driver.millicores and executor.millicores
+        else 0,
         memory=driver.memory + executor.memory * executors if driver.memory and executor.memory else 0,
         gpus=driver.gpus + executor.gpus * executors,
     )
@@ -34,7 +37,7 @@ def roles(request: wire.JobFields, program: Program, tier: Tier, notes: list[str
 
 
 def read_conf(entries: Sequence[str]) -> list[tuple[str, str]]:
-    """RuntimeConf's `Key=Value` strings; blank ones are left out."""
+    """RuntimeConf's `Key=Value` strings; empty ones are skipped."""
     pairs: list[tuple[str, str]] = []
     for index, entry in enumerate(entries):
         key, separator, value = entry.partition("=")

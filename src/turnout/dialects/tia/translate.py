@@ -1,4 +1,4 @@
-"""TI-A's requests as jobs, queries and log ranges. Knows both worlds; `answer` is the way back."""
+"""Translates TI-A's requests to jobs, queries and log ranges; `render` is the reverse."""
 
 import base64
 import binascii
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from turnout import config
-from turnout.dialects.tia import catalogue, machine, mounts, spark, wire
-from turnout.dialects.tia.catalogue import CUSTOM, Family, Runtime, Tier
+from turnout.dialects.tia import catalogue, machine_type, mounts, spark, wire
+from turnout.dialects.tia.catalogue import CUSTOM, CatalogueRuntime, RuntimeFamily, Tier
 from turnout.errors import Invalid
 from turnout.job import Compare, Mount, NewJob, Page, Program, Query, Resources, Role, Spec, WhenLeadSucceeds
 
@@ -20,10 +20,10 @@ DIALECT = "tia"
 MAX_NAME = 128
 MAX_REPLICAS = 1000
 MAX_WORDS = 8000
-"""bubblewrap hands on 9000 at most, its own options among them."""
+"""bubblewrap accepts at most 9000 words, including its own options."""
 MAX_WORD = (128 << 10) - 1
 MAX_COMMAND_LINE = 3 << 19
-"""The kernel takes 2 MiB of words and environment; a quarter is left for the environment."""
+"""The kernel accepts 2 MiB of arguments and environment; a quarter is reserved for the environment."""
 MAX_LIST = 100
 DEFAULT_LIST = 20
 MAX_LOG_PAGE = 1000
@@ -39,16 +39,16 @@ class LogRange(NamedTuple):
     end: int
     limit: int
     cursor: str
-    given: int
-    """How many lines the earlier pages had."""
+    lines_before: int
+    """The number of lines on the previous pages."""
 
 
 def scope(cluster: str) -> str:
     return f"{DIALECT}:{cluster}"
 
 
-def new_job(request: wire.CreateJob, project: str, runtimes: Mapping[str, config.Runtime]) -> NewJob:
-    """Checks everything that the request alone can tell; the mounts' sources are for `storage` to check."""
+def new_job(request: wire.CreateJob, project: str, runtimes: Mapping[str, config.RuntimeSettings]) -> NewJob:
+    """Checks everything except the sources of mounts, which `storage` checks."""
     if len(request.name) > MAX_NAME or not _NAME.fullmatch(request.name):
         raise Invalid(
             f"Name: {request.name[:MAX_NAME]!r} must be lower-case letters, digits, '.' and '-', begin with a letter "
@@ -85,34 +85,38 @@ def log_range(request: wire.QueryLogs) -> LogRange:
         raise Invalid("EndTime must not be before StartTime.", field="EndTime")
     if not 1 <= request.limit <= MAX_LOG_PAGE:
         raise Invalid(f"Limit must be from 1 to {MAX_LOG_PAGE}, not {request.limit}.", field="Limit")
-    given, cursor = _open_context(request.context or "")
-    if given >= MAX_LOG_LINES:
+    lines_before, cursor = _open_context(request.context or "")
+    if lines_before >= MAX_LOG_LINES:
         raise Invalid(
-            f"Context leads through at most {MAX_LOG_LINES} lines; go on without it from the last line's time.",
+            f"Context covers at most {MAX_LOG_LINES} lines; continue without it from the time of the last line.",
             field="Context",
         )
-    limit = min(request.limit, MAX_LOG_LINES - given)
-    return LogRange(start, end // 1_000_000_000 * 1_000_000_000 + 999_999_999, limit, cursor, given)
+    limit = min(request.limit, MAX_LOG_LINES - lines_before)
+    return LogRange(start, end // 1_000_000_000 * 1_000_000_000 + 999_999_999, limit, cursor, lines_before)
 
 
-def context(given: int, cursor: str) -> str:
-    return base64.urlsafe_b64encode(f"{given}:{cursor}".encode()).decode()
+def context(lines_before: int, cursor: str) -> str:
+    return base64.urlsafe_b64encode(f"{lines_before}:{cursor}".encode()).decode()
 
 
 def _open_context(text: str) -> tuple[int, str]:
     if not text:
         return 0, ""
     try:
-        given, separator, cursor = base64.b64decode(text, b"-_", validate=True).decode().partition(":")
+        lines_before, separator, cursor = base64.b64decode(text, b"-_", validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
-        given, separator, cursor = "", "", ""
-    if not separator or not re.fullmatch(r"[0-9]{1,9}", given):
-        raise Invalid("Context must be empty or exactly what the last QueryLogs answered.", field="Context")
-    return int(given), cursor
+        lines_before, separator, cursor = "", "", ""
+    known = separator and re.fullmatch(r"[0-9]{1,9}", lines_before)
+    if not known or context(int(lines_before), cursor) != text:
+        raise Invalid(
+            "Context must be empty or exactly the Context of the previous response.",
+            field="Context",
+        )
+    return int(lines_before), cursor
 
 
 def _time(text: str, field: str) -> int:
-    """A time without a zone is China's."""
+    """A time without a zone is in China's zone."""
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -126,11 +130,11 @@ def _time(text: str, field: str) -> int:
     return seconds * 1_000_000_000 + at.microsecond * 1000
 
 
-def _runtime(name: str, settings: Mapping[str, config.Runtime]) -> Runtime:
-    """One of the catalogue, or one that only the settings know."""
+def _runtime(name: str, settings: Mapping[str, config.RuntimeSettings]) -> CatalogueRuntime:
+    """A runtime of the catalogue or of the settings."""
     runtime = catalogue.runtimes().get(name)
     if runtime is None and name in settings:
-        return Runtime(name, Family(cos=True), "")
+        return CatalogueRuntime(name, RuntimeFamily(cos=True), "")
     if runtime is None:
         known = [*catalogue.runtimes(), *settings]
         name = name[:100]
@@ -153,10 +157,10 @@ def _runtime(name: str, settings: Mapping[str, config.Runtime]) -> Runtime:
     return runtime
 
 
-def _tier(request: wire.JobFields, family: Family) -> Tier:
-    """The machines of a preset, or what CUSTOM or no tier at all leaves to the request's own fields."""
+def _tier(request: wire.JobFields, family: RuntimeFamily) -> Tier:
+    """The machines of a preset; with CUSTOM or without a tier, those of the request's fields."""
     name = (request.scale_tier or "").upper()
-    explicit = [field for field, value in _explicit(request) if value]
+    explicit = [field for field, value in _explicit_sizes(request) if value]
     if not family.ps:
         _refuse_ps(request, explicit)
     if name in ("", CUSTOM):
@@ -182,7 +186,7 @@ def _tier(request: wire.JobFields, family: Family) -> Tier:
     return tier
 
 
-def _explicit(request: wire.JobFields) -> Sequence[tuple[str, object]]:
+def _explicit_sizes(request: wire.JobFields) -> Sequence[tuple[str, object]]:
     return (
         ("MasterType", request.master_type),
         ("WorkerType", request.worker_type),
@@ -209,9 +213,9 @@ def _check_counts(request: wire.JobFields) -> None:
 
 def _spec(
     request: wire.CreateJob,
-    runtime: Runtime,
+    runtime: CatalogueRuntime,
     tier: Tier,
-    settings: Mapping[str, config.Runtime],
+    settings: Mapping[str, config.RuntimeSettings],
     notes: list[str],
 ) -> Spec:
     mounted = _mounts(request, runtime)
@@ -228,7 +232,7 @@ def _spec(
     return Spec(roles=roles, mounts=mounted, working_dir=working_dir, debug=bool(request.debug))
 
 
-def _mounts(request: wire.JobFields, runtime: Runtime) -> tuple[Mount, ...]:
+def _mounts(request: wire.JobFields, runtime: CatalogueRuntime) -> tuple[Mount, ...]:
     parsed = mounts.parse_all(request.package_dir)
     if not runtime.family.cos and any(mount.source.startswith("cos://") for mount in parsed):
         raise Invalid(
@@ -238,8 +242,8 @@ def _mounts(request: wire.JobFields, runtime: Runtime) -> tuple[Mount, ...]:
     return parsed
 
 
-def _program(request: wire.JobFields, runtime: Runtime) -> Program:
-    """Args alone are the command line, as in an image without an entry point. A list of one blank is none."""
+def _program(request: wire.JobFields, runtime: CatalogueRuntime) -> Program:
+    """Args alone are the command line, as in an image without an entry point. A list of one empty string is empty."""
     command: tuple[str, ...] = () if request.command == [""] else tuple(request.command or ())
     args: tuple[str, ...] = () if request.args == [""] else tuple(request.args or ())
     _check_words(command, "Command")
@@ -251,7 +255,9 @@ def _program(request: wire.JobFields, runtime: Runtime) -> Program:
         field = "Command.0" if command else "Args.0"
         raise Invalid(f"{field} is empty: it names the program to run.", field=field)
     if len(words) > MAX_WORDS:
-        raise Invalid(f"Command and Args have {len(words)} words; {MAX_WORDS} are possible.", field="Args")
+        raise Invalid(
+            f"Command and Args have {len(words)} words; at most {MAX_WORDS} are allowed.", field="Args"
+        )
     if sum(len(word.encode()) + 9 for word in words) > MAX_COMMAND_LINE:
         raise Invalid(f"Command and Args are larger than {MAX_COMMAND_LINE} bytes together.", field="Args")
     return Program(command=command, args=args, runtime=runtime.name, wants=runtime.wants)
@@ -266,16 +272,19 @@ def _check_words(words: tuple[str, ...], field: str) -> None:
 
 
 def _roles(
-    program: Program, family: Family, tier: Tier, lead_task: str, notes: list[str]
+    program: Program, family: RuntimeFamily, tier: Tier, lead_task: str, notes: list[str]
 ) -> tuple[Role, ...]:
-    """One master always leads; the same program runs everywhere."""
+    """The master leads. In a family without one, worker 0 leads. All roles run the same program."""
 
     def resources(text: str, field: str) -> Resources:
-        parsed = machine.parse(text, field)
+        parsed = machine_type.parse(text, field)
         if parsed.gpus >= family.min_gpus:
             return parsed
-        return Resources(cpu=parsed.cpu, memory=parsed.memory, gpus=family.min_gpus)
+        return Resources(millicores=parsed.millicores, memory=parsed.memory, gpus=family.min_gpus)
 
+    if not family.master and not tier.master:
+        worker = resources(tier.worker, "WorkerType")
+        return (Role("worker", program, replicas=tier.workers or 1, resources=worker, leads=True),)
     master = resources(tier.master, "MasterType")
     roles = [Role("master", program, resources=master, leads=True, task_type=lead_task)]
     if tier.worker or tier.workers:

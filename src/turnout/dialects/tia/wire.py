@@ -1,4 +1,4 @@
-"""TI-A's documents. The only place that spells its field names."""
+"""TI-A's requests and responses. No other module spells its field names."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class JobFields(Struct, rename="pascal", omit_defaults=True, kw_only=True):
-    """What a caller says about a job; kept as it was sent, and given back with every answer."""
+    """The fields of a job in a request; stored unchanged and part of every response."""
 
     name: str
     cluster: str
@@ -53,7 +53,7 @@ class QueryLogs(Struct, rename="pascal", forbid_unknown_fields=True):
 
 
 class Job(JobFields):
-    """What is not known yet is left out, as the documented samples do."""
+    """Fields without a value are omitted, as in the documented samples."""
 
     create_time: str | None = None
     start_time: str | None = None
@@ -79,36 +79,36 @@ class Error(Struct, rename="pascal"):
     message: str
 
 
-class Answer(Struct, rename="pascal"):
-    """The inside of every `Response`; DeleteJob's has nothing else."""
+class Response(Struct, rename="pascal"):
+    """The content of every `Response`; DeleteJob returns nothing else."""
 
     request_id: str
 
 
-class JobAnswer(Answer):
+class JobResponse(Response):
     job: Job
 
 
-class JobsAnswer(Answer):
+class JobsResponse(Response):
     jobs: list[Job]
 
 
-class LogsAnswer(Answer):
+class LogsResponse(Response):
     context: str
     logs: list[Log]
     listover: bool
 
 
-class ErrorAnswer(Answer):
+class ErrorResponse(Response):
     error: Error
 
 
 class Envelope(Struct, rename="pascal"):
-    response: Answer
+    response: Response
 
 
 BOOLEANS = ("Debug", "Update")
-"""Parameters of the API that are true or false."""
+"""The boolean parameters of the API."""
 
 COMMON = frozenset(
     {
@@ -125,4 +125,4 @@ COMMON = frozenset(
         "RequestClient",
     }
 )
-"""Parameters that any action may carry beside its own."""
+"""Parameters that every action accepts."""

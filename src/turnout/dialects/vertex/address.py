@@ -1,4 +1,4 @@
-"""What an address asks for: `/v1/projects/p/locations/l/customJobs/123:cancel?$alt=json`."""
+"""Parses addresses: `/v1/projects/p/locations/l/customJobs/123:cancel?$alt=json`."""
 
 import re
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _SYSTEM = frozenset(
         "quotaUser", "trace", "unique", "uploadType", "upload_protocol", "userProject", "xgafv",
     }
 )  # fmt: skip
-"""What every call of Google's may have. They begin with `$`, `$.` or nothing."""
+"""The query parameters that every call of Google's APIs accepts, with the prefix `$`, `$.` or none."""
 _ENUM_NUMBERS = "enum-encoding=int"
 
 
@@ -25,10 +25,10 @@ class Address(NamedTuple):
     version: str
     project: str
     location: str
-    """Empty for what belongs to the project."""
+    """Empty for the list of locations."""
     resource: tuple[str, ...]
     verb: str
-    """Behind the last colon: `cancel`."""
+    """After the last colon: `cancel`."""
 
 
 class Query(NamedTuple):
@@ -37,7 +37,7 @@ class Query(NamedTuple):
 
 
 def owns(path: str) -> bool:
-    """Whether a path is Google's: all of `/v1` but what ModelArts has there by name."""
+    """Whether a path belongs to Vertex: all of `/v1` except the addresses of ModelArts."""
     if path in (ENTRIES, TOKEN):
         return True
     match [part for part in path.split("/", 6) if part][:4]:
@@ -52,7 +52,7 @@ def owns(path: str) -> bool:
 
 
 def parse(raw_path: bytes) -> Address | None:
-    """None for what has no such form. Raises Invalid."""
+    """None if the path is not below a location. Raises Invalid."""
     parts = [unquote(part) for part in raw_path.decode("latin-1").split("/") if part]
     match parts:
         case [version, "projects", project, "locations"] if version in VERSIONS:
@@ -66,7 +66,7 @@ def parse(raw_path: bytes) -> Address | None:
 
 
 def read_query(query: bytes, known: tuple[str, ...]) -> Query:
-    """Raises Invalid for a parameter that the call does not have, as Google does."""
+    """Raises Invalid for a parameter that the call does not have, with Google's message."""
     values: dict[str, str] = {}
     numbers = False
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
@@ -88,14 +88,14 @@ def read_query(query: bytes, known: tuple[str, ...]) -> Query:
 def _read_alt(value: str) -> bool:
     form, *options = value.split(";")
     if form not in ("json", ""):
-        raise Invalid(f"alt: {value[:100]!r} is not spoken here; json is.", field="alt")
+        raise Invalid(f"alt: {value[:100]!r} is not supported; use json.", field="alt")
     return _ENUM_NUMBERS in options
 
 
 def _check_location(location: str) -> None:
     if not _LOCATION.fullmatch(location):
         raise Invalid(
-            f"{location[:100]!r} is not a location; one is named like us-central1.", field="location"
+            f"{location[:100]!r} is not a location; use a name such as us-central1.", field="location"
         )
 
 

@@ -15,21 +15,21 @@ _REPOSITORY = re.compile(
 _IMAGE = re.compile(r"([a-z-]+?)-(cpu|gpu|tpu|xla)\.([0-9]+(?:-[0-9]+)*)(?:\.(?:py|cp)([0-9])([0-9]+))?")
 
 
-class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MachineType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu: int
     memory: float
     """GiB."""
     accelerator: str = ""
-    """What is built in, as AcceleratorType names it."""
+    """The built-in accelerator, by its name in AcceleratorType."""
     count: int = 0
     tpu: bool = False
 
 
-class Prebuilt(NamedTuple):
+class PrebuiltImage(NamedTuple):
     runtime: str
-    """The image's own name, which the settings know it by: `tf-cpu.2-17.py310`."""
+    """The name of the image, which is its runtime in the settings: `tf-cpu.2-17.py310`."""
     wants: str
-    """For people: `TensorFlow 2.17 on Python 3.10`."""
+    """For messages: `TensorFlow 2.17 on Python 3.10`."""
 
 
 class _Family(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,25 +44,25 @@ class _Attach(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Machines(msgspec.Struct, forbid_unknown_fields=True):
     families: dict[str, _Family]
-    machines: dict[str, Machine]
+    machines: dict[str, MachineType]
     attach: list[_Attach]
 
 
 @cache
-def machines() -> dict[str, Machine]:
+def machine_types() -> dict[str, MachineType]:
     """By machine type."""
     table = _machines()
-    grown = {
-        f"{name}-{size}": Machine(size, size * family.memory)
+    generated = {
+        f"{name}-{size}": MachineType(size, size * family.memory)
         for name, family in table.families.items()
         for size in family.sizes
     }
-    return grown | table.machines
+    return generated | table.machines
 
 
 @cache
-def attachable() -> dict[tuple[str, str], tuple[int, ...]]:
-    """(machine type, accelerator type) → how many there may be."""
+def attachable_accelerators() -> dict[tuple[str, str], tuple[int, ...]]:
+    """(machine type, accelerator type) → the counts that are allowed."""
     return {
         (machine, f"NVIDIA_TESLA_{name}"): tuple(counts)
         for row in _machines().attach
@@ -71,15 +71,15 @@ def attachable() -> dict[tuple[str, str], tuple[int, ...]]:
     }
 
 
-def prebuilt(image: str) -> Prebuilt | None:
-    """What one of Google's images has in it; None for any other."""
-    place = _REPOSITORY.fullmatch(image)
-    match = place and _IMAGE.fullmatch(place[1])
+def prebuilt(image: str) -> PrebuiltImage | None:
+    """The content of one of Google's images; None for any other image."""
+    repository = _REPOSITORY.fullmatch(image)
+    match = repository and _IMAGE.fullmatch(repository[1])
     framework = match and _frameworks().get(match[1])
-    if not place or not match or not framework:
+    if not repository or not match or not framework:
         return None
     python = f" on Python {match[4]}.{match[5]}" if match[4] else ""
-    return Prebuilt(place[1], f"{framework} {match[3].replace('-', '.')}{python}")
+    return PrebuiltImage(repository[1], f"{framework} {match[3].replace('-', '.')}{python}")
 
 
 @cache

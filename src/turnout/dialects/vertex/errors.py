@@ -1,4 +1,4 @@
-"""Our errors as Google's: an HTTP status, a code of google.rpc, and the body that its clients read."""
+"""Our errors as Google's: HTTP status, google.rpc code and response body."""
 
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ CODES: dict[str, Code] = {
 _STATUSES: dict[type[TurnoutError], tuple[str, str]] = {
     errors.Invalid: (INVALID_ARGUMENT, "INVALID_ARGUMENT"),
     errors.TooLarge: (INVALID_ARGUMENT, "REQUEST_TOO_LARGE"),
-    # A 401 makes Google's clients look for a fresh token and hide what was said; a 403 is shown.
+    # On a 401 Google's clients look for another token and hide the message; they show the message of a 403.
     errors.Unauthenticated: (PERMISSION_DENIED, "ACCESS_TOKEN_INVALID"),
     errors.Denied: (PERMISSION_DENIED, "IAM_PERMISSION_DENIED"),
     errors.NotFound: (NOT_FOUND, "RESOURCE_NOT_FOUND"),
@@ -57,31 +57,38 @@ _STATUSES: dict[type[TurnoutError], tuple[str, str]] = {
     errors.WrongState: (FAILED_PRECONDITION, "FAILED_PRECONDITION"),
     errors.Unavailable: (RESOURCE_EXHAUSTED, "RESOURCES_INSUFFICIENT"),
     errors.Unsupported: (UNIMPLEMENTED, "NOT_SUPPORTED_HERE"),
+    errors.Busy: (RESOURCE_EXHAUSTED, "RATE_LIMIT_EXCEEDED"),
     errors.TimedOut: (DEADLINE_EXCEEDED, "TIMED_OUT"),
+    errors.NotStored: (UNAVAILABLE, "UNAVAILABLE"),
     errors.Misconfigured: (INTERNAL, "MISCONFIGURED"),
     TurnoutError: (INTERNAL, "INTERNAL"),
 }
 """The status, and the reason in its details."""
 
 
-class Answer(NamedTuple):
+class ErrorResponse(NamedTuple):
     http: int
     status: str
     body: dict[str, Any]
 
 
-def answer(error: TurnoutError) -> Answer:
-    """`error.code` may name a status where the general mapping is too coarse."""
+def error_response(error: TurnoutError) -> ErrorResponse:
+    """If `error.code` is a google.rpc code, it replaces the code of the error's class."""
     status, reason = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
     if error.code in CODES:
         status = reason = error.code
     http = CODES[status].http
-    told = {"code": http, "message": error.message, "status": status, "details": _details(error, reason)}
-    return Answer(http, status, {"error": told})
+    error_document = {
+        "code": http,
+        "message": error.message,
+        "status": status,
+        "details": _details(error, reason),
+    }
+    return ErrorResponse(http, status, {"error": error_document})
 
 
 def _details(error: TurnoutError, reason: str) -> list[dict[str, Any]]:
-    """Only types of google.rpc: a client gives up on an answer with one that it does not know."""
+    """Only google.rpc types: a client cannot decode an error that has other types."""
     metadata = {"service": DOMAIN} | ({"field": error.field} if error.field else {})
     info = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",

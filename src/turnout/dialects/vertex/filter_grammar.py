@@ -1,4 +1,4 @@
-"""The grammar of filters that Google's APIs share (AIP-160), whatever they are about.
+"""The grammar that the filters of Google's APIs share (AIP-160).
 
     filter      expression or nothing
     expression  sequence {AND sequence}
@@ -6,7 +6,7 @@
     factor      term {OR term}                     OR binds tighter than AND
     term        {NOT | -} ( "(" expression ")" | restriction )
 
-A value is a bare word or text in quotes, in which a backslash takes what follows it as it is.
+A value is a bare word or quoted text, in which a backslash escapes the next character.
 """
 
 import re
@@ -16,8 +16,8 @@ from turnout.errors import Invalid
 
 T = TypeVar("T")
 
-LONGEST = 20_000
-DEEPEST = 50
+MAX_LENGTH = 20_000
+MAX_DEPTH = 50
 
 _SPACE = re.compile(r"\s*")
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -32,42 +32,42 @@ class Value(NamedTuple):
 
 
 class Parser(Generic[T]):
-    """Goes through a text once. What it makes of it is its subclass's affair."""
+    """Parses a filter in one pass. Subclasses build the result."""
 
-    MOST = 500
-    """Conditions in one text."""
+    MAX_CONDITIONS = 500
+    """The most conditions in one filter."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
-            raise Invalid(f"filter is longer than {LONGEST} characters.", field="filter")
+        if len(text) > MAX_LENGTH:
+            raise Invalid(f"filter is longer than {MAX_LENGTH} characters.", field="filter")
         self._text = text
         self._at = 0
         self._depth = 0
         self._conditions = 0
 
-    def every(self, parts: list[T]) -> T:
-        """All of them hold; none at all: always."""
+    def all_of(self, parts: list[T]) -> T:
+        """True if all parts are; an empty list is always true."""
         raise NotImplementedError
 
-    def some(self, parts: list[T]) -> T:
-        """At least one of them holds."""
+    def any_of(self, parts: list[T]) -> T:
+        """True if at least one part is."""
         raise NotImplementedError
 
-    def negated(self, part: T) -> T:
+    def negation(self, part: T) -> T:
         raise NotImplementedError
 
     def restriction(self) -> T:
-        """What stands here is to be compared with something. Goes on to what follows the space behind it."""
+        """Parse one comparison and the white space after it."""
         raise NotImplementedError
 
-    def all(self) -> T:
+    def parse(self) -> T:
         self._skip()
         if self._done():
-            return self.every([])
+            return self.all_of([])
         query = self._expression()
         if not self._done():
-            raise self._wrong(
-                "there is a ) without its (" if self._next(")") else "AND, OR or the end must come here"
+            raise self._invalid(
+                "this ) has no matching (" if self._next(")") else "expected AND, OR or the end of the filter"
             )
         return query
 
@@ -75,41 +75,41 @@ class Parser(Generic[T]):
         parts = [self._sequence()]
         while self._keyword("AND"):
             parts.append(self._sequence())
-        return parts[0] if len(parts) == 1 else self.every(parts)
+        return parts[0] if len(parts) == 1 else self.all_of(parts)
 
     def _sequence(self) -> T:
         parts = [self._factor()]
         while not (self._done() or self._next(")") or self._peek("AND") or self._peek("OR")):
             parts.append(self._factor())
-        return parts[0] if len(parts) == 1 else self.every(parts)
+        return parts[0] if len(parts) == 1 else self.all_of(parts)
 
     def _factor(self) -> T:
         parts = [self._term()]
         while self._keyword("OR"):
             parts.append(self._term())
-        return parts[0] if len(parts) == 1 else self.some(parts)
+        return parts[0] if len(parts) == 1 else self.any_of(parts)
 
     def _term(self) -> T:
         negated = False
         while self._keyword("NOT") or self._take("-"):
             negated = not negated
         query = self._group() if self._take("(") else self._condition()
-        return self.negated(query) if negated else query
+        return self.negation(query) if negated else query
 
     def _condition(self) -> T:
         self._conditions += 1
-        if self._conditions > self.MOST:
-            raise self._wrong(f"there are more than {self.MOST} conditions")
+        if self._conditions > self.MAX_CONDITIONS:
+            raise self._invalid(f"there are more than {self.MAX_CONDITIONS} conditions")
         return self.restriction()
 
     def _group(self) -> T:
         start = self._at - 1
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise self._wrong(f"more than {DEEPEST} parentheses are open")
+        if self._depth > MAX_DEPTH:
+            raise self._invalid(f"more than {MAX_DEPTH} parentheses are open")
         query = self._expression()
         if not self._take(")"):
-            raise wrong(start, "this ( has no )")
+            raise invalid(start, "this ( is not closed")
         self._depth -= 1
         return query
 
@@ -121,10 +121,8 @@ class Parser(Generic[T]):
         bare = self._match(_BARE)
         if bare is None:
             quote = self._text[at : at + 1]
-            raise self._wrong(
-                f"this {quote} has no second one"
-                if quote in ('"', "'") and quote
-                else "a value must come here"
+            raise self._invalid(
+                f"this {quote} is not closed" if quote in ('"', "'") and quote else "expected a value"
             )
         return Value(bare[0], at)
 
@@ -167,9 +165,9 @@ class Parser(Generic[T]):
         self._skip()
         return True
 
-    def _wrong(self, text: str) -> Invalid:
-        return wrong(self._at, text)
+    def _invalid(self, text: str) -> Invalid:
+        return invalid(self._at, text)
 
 
-def wrong(at: int, text: str) -> Invalid:
+def invalid(at: int, text: str) -> Invalid:
     return Invalid(f"filter, at character {at + 1}: {text}.", field="filter")

@@ -1,4 +1,4 @@
-"""What a job is translated for: where it was sent, and what this installation has."""
+"""The parts of an installation that the translation of a job depends on."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -6,26 +6,28 @@ from typing import NamedTuple
 from turnout import config
 
 
-class Place(NamedTuple):
+class Installation(NamedTuple):
     project: str
     location: str
     cluster: str
-    """Where jobs run that name no persistent resource."""
+    """The cluster of jobs that name no persistent resource."""
     clusters: Collection[str] = ()
     images: Mapping[str, str] = {}
     """`[images]` of the settings: image → runtime."""
-    runtimes: Mapping[str, config.Runtime] = {}
+    runtimes: Mapping[str, config.RuntimeSettings] = {}
     remote: Callable[[str], bool] = lambda bucket: False
-    """Whether a bucket of gs:// lies in a real object store, so that what is mounted of it has to be copied."""
+    """Whether a gs:// bucket is in a remote object store, so that its mounted directories are copied."""
     keys: Collection[str] | None = None
-    """Names of the keys that the ring has; None: not known here."""
+    """Names of the keys in the key ring; None: not checked."""
+    disk: int = 0
+    """The largest disk of a replica, in bytes; 0: no limit."""
 
     @staticmethod
-    def of(settings: config.Settings, project: str, location: str) -> "Place":
-        """Any location is the first of the clusters."""
+    def of(settings: config.Settings, project: str, location: str) -> "Installation":
+        """All locations use the first cluster."""
         clusters = settings.all_clusters()
         remote = settings.storage
-        return Place(
+        return Installation(
             project,
             location,
             next(iter(clusters)),
@@ -34,4 +36,5 @@ class Place(NamedTuple):
             settings.runtimes,
             lambda bucket: bucket in remote.buckets or "gs" in remote.schemes,
             settings.keyring,
+            settings.limits.disk,
         )

@@ -2,18 +2,18 @@
 
     restriction field ( = | != | < | <= | > | >= | : ) value
 
-Behind `:` a `*` stands for any text; without one the field has to contain the value.
+After `:`, `*` matches any text; without `*` the field must contain the value.
 """
 
 import difflib
 import re
 from typing import Literal, cast
 
-from turnout.dialects.vertex.answer import STATES
-from turnout.dialects.vertex.grammar import WORD, Parser, Value, wrong
-from turnout.dialects.vertex.spelling import shown, snake
-from turnout.dialects.vertex.times import parse_time
-from turnout.dialects.vertex.translate import LABEL
+from turnout.dialects.vertex.filter_grammar import WORD, Parser, Value, invalid
+from turnout.dialects.vertex.protobuf.field_path import quoted, snake
+from turnout.dialects.vertex.protobuf.times import parse_time
+from turnout.dialects.vertex.render import STATES
+from turnout.dialects.vertex.translate import LABEL_PREFIX
 from turnout.dialects.vertex.wire import JobState
 from turnout.job import All, Any, Compare, Label, Not, Query, Reason, State
 
@@ -30,34 +30,34 @@ _OPERATOR = re.compile(r"<=|>=|!=|[=<>:]")
 
 
 def parse(text: str) -> Query:
-    """Raises Invalid, which says at which character."""
-    return _Parser(text).all()
+    """Raises Invalid with the position of the error."""
+    return _Parser(text).parse()
 
 
 class _Parser(Parser[Query]):
-    def every(self, parts: list[Query]) -> Query:
+    def all_of(self, parts: list[Query]) -> Query:
         return All(*parts)
 
-    def some(self, parts: list[Query]) -> Query:
+    def any_of(self, parts: list[Query]) -> Query:
         return Any(*parts)
 
-    def negated(self, part: Query) -> Query:
+    def negation(self, part: Query) -> Query:
         return Not(part)
 
     def restriction(self) -> Query:
         start = self._at
         word = None if self._peek("AND") or self._peek("OR") else self._match(WORD)
         if word is None:
-            raise self._wrong('a field must come here, as in state="JOB_STATE_RUNNING"')
+            raise self._invalid('expected a field, as in state="JOB_STATE_RUNNING"')
         field = snake(word[0])
         if field not in _FIELDS:
-            raise wrong(start, f"{shown(word[0])} is not a field to filter by; {_hint(field)}")
+            raise invalid(start, f"{quoted(word[0])} is not a field to filter by; {_hint(field)}")
         key = self._label_key() if field == _LABELS else None
         self._skip()
         at = self._at
         operator = self._match(_OPERATOR)
         if operator is None:
-            raise self._wrong(f"{word[0]} must be compared by one of = != < <= > >= :")
+            raise self._invalid(f"{word[0]} must be compared by one of = != < <= > >= :")
         self._skip()
         op, value = cast("Operator", operator[0]), self._value()
         self._skip()
@@ -76,7 +76,7 @@ class _Parser(Parser[Query]):
             return quoted
         key = self._match(_KEY)
         if key is None:
-            raise self._wrong("a label's key must come here, as in labels.team=vision")
+            raise self._invalid("expected a label's key, as in labels.team=vision")
         return key[0]
 
 
@@ -89,7 +89,7 @@ def _name(op: Operator, value: Value, at: int) -> Query:
     if op in ("=", "!="):
         return Compare("name", op, value.text)
     if op != ":":
-        raise wrong(at, f"{_NAME} takes = != and :, not {op}")
+        raise invalid(at, f"{_NAME} takes = != and :, not {op}")
     if not value.text.strip("*"):
         return All()
     inner, kind = _pattern(value.text)
@@ -99,20 +99,20 @@ def _name(op: Operator, value: Value, at: int) -> Query:
 def _label(key: str | None, op: Operator, value: Value, at: int) -> Query:
     if key is None:
         if op != ":":
-            raise wrong(at, "labels needs a key, as in labels.team=vision or labels:team")
-        return Label(LABEL + value.text, "!=", None)
+            raise invalid(at, "labels needs a key, as in labels.team=vision or labels:team")
+        return Label(LABEL_PREFIX + value.text, "!=", None)
     if op in ("=", "!="):
-        return Label(LABEL + key, op, value.text)
+        return Label(LABEL_PREFIX + key, op, value.text)
     if op != ":":
-        raise wrong(at, f"labels.{key} takes = != and :, not {op}")
+        raise invalid(at, f"labels.{key} takes = != and :, not {op}")
     if not value.text.strip("*"):
-        return Label(LABEL + key, "!=", None)
+        return Label(LABEL_PREFIX + key, "!=", None)
     inner, kind = _pattern(value.text)
-    return Label(LABEL + key, kind, inner)
+    return Label(LABEL_PREFIX + key, kind, inner)
 
 
 def _pattern(text: str) -> tuple[str, Literal["contains", "like"]]:
-    """For one that is not only stars."""
+    """For a pattern that has other characters than `*`."""
     if "*" not in text:
         return text, "contains"
     inner = text.strip("*")
@@ -123,24 +123,24 @@ def _pattern(text: str) -> tuple[str, Literal["contains", "like"]]:
 
 def _state(op: Operator, value: Value, at: int) -> Query:
     if op not in ("=", "!="):
-        raise wrong(at, f"{_STATE} takes = and !=, not {op}")
-    held = _shown_as(_job_state(value))
-    return held if op == "=" else Not(held)
+        raise invalid(at, f"{_STATE} takes = and !=, not {op}")
+    matching = _has_state(_job_state(value))
+    return matching if op == "=" else Not(matching)
 
 
-def _shown_as(wanted: JobState) -> Query:
-    """What `answer.state` shows so."""
-    held: list[Query] = [
+def _has_state(wanted: JobState) -> Query:
+    """The jobs for which `render.state` returns this state."""
+    matching: list[Query] = [
         Compare("state", "=", ours.value) for ours, theirs in STATES.items() if theirs is wanted
     ]
     cancelled = Compare("reason", "=", Reason.STOPPED.value)
     if wanted is JobState.JOB_STATE_CANCELLING:
-        return All(*held, cancelled)
+        return All(*matching, cancelled)
     if wanted in (JobState.JOB_STATE_PENDING, JobState.JOB_STATE_RUNNING):
         begun = "=" if wanted is JobState.JOB_STATE_PENDING else "!="
         ending = Compare("state", "=", State.STOPPING.value)
-        held.append(All(ending, Not(cancelled), Compare("started", begun, None)))
-    return Any(*held)
+        matching.append(All(ending, Not(cancelled), Compare("started", begun, None)))
+    return Any(*matching)
 
 
 def _job_state(value: Value) -> JobState:
@@ -150,16 +150,16 @@ def _job_state(value: Value) -> JobState:
     if re.fullmatch("[0-9]{1,2}", text) and int(text) in {state.value for state in JobState}:
         return JobState(int(text))
     known = ", ".join(state.name for state in STATES.values())
-    raise wrong(value.at, f"{shown(text)} is not a state; there are {known}")
+    raise invalid(value.at, f"{quoted(text)} is not a state; there are {known}")
 
 
 def _time(field: str, op: Operator, value: Value, at: int) -> Query:
     column = _TIMES[field]
     if op == ":":
         if value.text != "*":
-            raise wrong(at, f"{field} takes = != < <= > >=, and :* for jobs that have one")
+            raise invalid(at, f"{field} takes = != < <= > >=, and :* for jobs that have one")
         return Compare(column, "!=", None)
     parsed = parse_time(value.text)
     if parsed is None:
-        raise wrong(value.at, f'{shown(value.text)} must be a time such as "2014-10-02T15:01:23Z"')
+        raise invalid(value.at, f'{quoted(value.text)} must be a time such as "2014-10-02T15:01:23Z"')
     return Compare(column, op, parsed)

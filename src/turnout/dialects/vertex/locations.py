@@ -1,11 +1,12 @@
-"""Locations. Any name does here, since all of them are this service; the list has those that Google's SDK takes."""
+"""Locations. Every name is valid, because all are this service; the list has those that Google's SDK accepts."""
 
 from typing import Any
 
 from starlette.responses import Response
 
+from turnout.dialects import Context
 from turnout.dialects.vertex import reply
-from turnout.dialects.vertex.house import Call, House
+from turnout.dialects.vertex.call import Call
 
 REGIONS = (
     "africa-south1", "asia-east1", "asia-east2", "asia-northeast1", "asia-northeast2", "asia-northeast3",
@@ -17,12 +18,12 @@ REGIONS = (
 )  # fmt: skip
 
 
-async def list_locations(house: House, call: Call) -> Response:
+async def list_locations(context: Context, call: Call) -> Response:
     """All on one page."""
     return reply.json({"locations": [_document(call, region) for region in REGIONS]})
 
 
-async def get(house: House, call: Call) -> Response:
+async def get(context: Context, call: Call) -> Response:
     return reply.json(_document(call, call.location))
 
 

@@ -1,7 +1,7 @@
-"""Long-running operations. Only deletes make one, and each is done when it is answered.
+"""Long-running operations. Only delete returns one, and it is already done.
 
-Nothing is kept of them: an operation's number says when it was and carries a mac, so that it can be shown again for
-ever and none can be made up.
+Operations are not stored: the number of an operation contains its time and a MAC, so it can be shown again at any time
+and cannot be forged.
 """
 
 import hashlib
@@ -10,9 +10,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from turnout.dialects import Context
 from turnout.dialects.vertex import reply
-from turnout.dialects.vertex.house import Call, House
-from turnout.dialects.vertex.times import spell_time
+from turnout.dialects.vertex.call import Call
+from turnout.dialects.vertex.protobuf.times import spell_time
 from turnout.errors import NotFound
 
 _MILLISECOND = 1_000_000
@@ -20,44 +21,44 @@ _MAC_BITS = 21
 _BETA = 1
 
 
-def deleted(house: House, call: Call) -> dict[str, Any]:
-    """The operation of a delete that has just been done."""
-    at = house.clock() // _MILLISECOND
+def delete_operation(context: Context, call: Call) -> dict[str, Any]:
+    """The operation of a delete that has just finished."""
+    at = context.clock() // _MILLISECOND
     beta = call.version == "v1beta1"
-    number = (at << _MAC_BITS | _mac(house, call.parent, at)) << 1 | beta
+    number = (at << _MAC_BITS | _mac(context, call.parent, at)) << 1 | beta
     return _document(call.parent, number)
 
 
-async def get(house: House, call: Call) -> Response:
-    """Also for `:wait`: there is never anything to wait for."""
-    return reply.json(_document(call.parent, _find(house, call)))
+async def get(context: Context, call: Call) -> Response:
+    """Also for `:wait`, because every operation is done."""
+    return reply.json(_document(call.parent, _find(context, call)))
 
 
-async def list_operations(house: House, call: Call) -> Response:
-    """None is under way."""
+async def list_operations(context: Context, call: Call) -> Response:
+    """Always empty: no operation is running."""
     return reply.empty()
 
 
-async def forget(house: House, call: Call) -> Response:
-    """For cancel, which comes too late, and delete."""
-    _find(house, call)
+async def acknowledge(context: Context, call: Call) -> Response:
+    """For cancel and delete, which have no effect on an operation that is done."""
+    _find(context, call)
     return reply.empty()
 
 
-def _find(house: House, call: Call) -> int:
-    """The number that the address has at its end. Raises NotFound."""
+def _find(context: Context, call: Call) -> int:
+    """The number at the end of the address. Raises NotFound."""
     text = call.resource[-1]
     if text.isascii() and text.isdecimal() and len(text) <= 19:
         number = int(text)
         at, mac = number >> (_MAC_BITS + 1), number >> 1 & ((1 << _MAC_BITS) - 1)
-        if mac == _mac(house, call.parent, at):
+        if mac == _mac(context, call.parent, at):
             return number
     raise NotFound(f"The Operation {call.parent}/{'/'.join(call.resource)[:200]} does not exist.")
 
 
 def _document(parent: str, number: int) -> dict[str, Any]:
     at = spell_time((number >> (_MAC_BITS + 1)) * _MILLISECOND)
-    # A client of one version may not know the other's messages, and takes no answer with one that it does not know.
+    # A client of one version cannot decode a response with messages of the other.
     version = "v1beta1" if number & _BETA else "v1"
     return {
         "name": f"{parent}/operations/{number}",
@@ -70,7 +71,7 @@ def _document(parent: str, number: int) -> dict[str, Any]:
     }
 
 
-def _mac(house: House, parent: str, at: int) -> int:
-    derived = hmac.digest(house.keys.root.secret.encode(), b"turnout-operations", "sha256")
+def _mac(context: Context, parent: str, at: int) -> int:
+    derived = hmac.digest(context.keys.root.secret.encode(), b"turnout-operations", "sha256")
     digest = hmac.new(derived, f"{parent}/{at}".encode(), hashlib.sha256).digest()
     return int.from_bytes(digest[:8]) >> (64 - _MAC_BITS)

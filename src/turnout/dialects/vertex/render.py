@@ -1,4 +1,4 @@
-"""Jobs as Vertex shows them."""
+"""Jobs as resources of Vertex."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from turnout.dialects.vertex.errors import (
     INVALID_ARGUMENT,
     RESOURCE_EXHAUSTED,
 )
-from turnout.dialects.vertex.names import JobName
-from turnout.dialects.vertex.times import spell_time
+from turnout.dialects.vertex.protobuf.times import spell_time
+from turnout.dialects.vertex.resource_names import JobName
 from turnout.dialects.vertex.wire import JobState
 from turnout.job import Job, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
@@ -30,7 +30,7 @@ STATES: dict[State, JobState] = {
     State.FAILED: JobState.JOB_STATE_FAILED,
     State.STOPPED: JobState.JOB_STATE_CANCELLED,
 }
-"""For all but gangs that are being ended without a cancel: see `state`."""
+"""Except for jobs that stop without a cancel: see `state`."""
 
 REASONS: dict[Reason, str] = {
     Reason.SUCCEEDED: INTERNAL,
@@ -39,6 +39,7 @@ REASONS: dict[Reason, str] = {
     Reason.KILLED: INVALID_ARGUMENT,
     Reason.OUT_OF_MEMORY: RESOURCE_EXHAUSTED,
     Reason.TIME_LIMIT: DEADLINE_EXCEEDED,
+    Reason.DISK_LIMIT: RESOURCE_EXHAUSTED,
     Reason.STOPPED: CANCELLED,
     Reason.PREEMPTED: RESOURCE_EXHAUSTED,
     Reason.NODE_LOST: INTERNAL,
@@ -47,119 +48,135 @@ REASONS: dict[Reason, str] = {
     Reason.HUNG: INTERNAL,
     Reason.WAITED: RESOURCE_EXHAUSTED,
 }
-"""The code of `error` for each way to end."""
+"""The code of `error` for each end reason."""
 
 _SHORT_OF_RESOURCES = frozenset({Reason.PREEMPTED, Reason.WAITED})
-_LONGEST_TAIL = 4000
+_MAX_TAIL = 4000
 
 
-def job(view: JobView, *, tail: str = "", web_access_uris: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The resource. `tail` is the end of the log of the replica that `decider` names, shown if the job failed."""
-    row = view.job
-    location = location_of(row)
-    kept: dict[str, Any] = msgspec.json.decode(view.document)
-    shown: dict[str, Any] = {
-        "name": str(JobName(row.project, location, row.id)),
-        "displayName": kept.pop("displayName"),
-        "jobSpec": kept.pop("jobSpec"),
-        "state": state(row).name,
-    } | _times(row)
-    if row.state in (State.FAILED, State.STOPPED):
-        shown["error"] = error(view, tail)
-    shown |= kept
+def custom_job(
+    view: JobView, *, tail: str = "", web_access_uris: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The resource. `tail` is the end of the log of the replica that failed first; it is shown if the job failed."""
+    job = view.job
+    location = location_of(job)
+    document: dict[str, Any] = msgspec.json.decode(view.document)
+    resource: dict[str, Any] = {
+        "name": str(JobName(job.project, location, job.id)),
+        "displayName": document.pop("displayName"),
+        "jobSpec": document.pop("jobSpec"),
+        "state": state(job).name,
+    } | _times(job)
+    if job.state in (State.FAILED, State.STOPPED):
+        resource["error"] = error(view, tail)
+    resource |= document
     if web_access_uris:
-        shown["webAccessUris"] = dict(web_access_uris)
-    return shown
+        resource["webAccessUris"] = dict(web_access_uris)
+    return resource
 
 
 def tuning_job(view: JobView) -> dict[str, Any]:
     """The resource without its trials."""
-    row = view.job
-    kept: dict[str, Any] = msgspec.json.decode(view.document)
-    shown: dict[str, Any] = {"name": tuning_name(row)} | kept | {"state": state(row).name} | _times(row)
-    if row.state in (State.FAILED, State.STOPPED):
-        shown["error"] = error(view)
-    return shown
+    job = view.job
+    document: dict[str, Any] = msgspec.json.decode(view.document)
+    resource: dict[str, Any] = (
+        {"name": tuning_name(job)} | document | {"state": state(job).name} | _times(job)
+    )
+    if job.state in (State.FAILED, State.STOPPED):
+        resource["error"] = error(view)
+    return resource
 
 
-def tuning_name(row: Job) -> str:
-    return f"projects/{row.project}/locations/{location_of(row)}/hyperparameterTuningJobs/{row.id}"
+def tuning_name(job: Job) -> str:
+    return f"projects/{job.project}/locations/{location_of(job)}/hyperparameterTuningJobs/{job.id}"
 
 
 def locked(view: JobView, name: str = "") -> dict[str, Any]:
-    """What can still be told in a list of a job whose key is gone."""
-    row = view.job
-    return {
-        "name": name or str(JobName(row.project, location_of(row), row.id)),
-        "displayName": row.name,
-        "state": state(row).name,
-        **_times(row),
-        "error": {"code": CODES[FAILED_PRECONDITION].number, "message": view.locked},
-    }
+    """The item of a list for a job whose encryption key is missing.
 
-
-def state(row: Job) -> JobState:
-    """JOB_STATE_CANCELLING leads to an end, so it is not for one that is preempted or starts over, nor for one whose
-    replicas are ended because one has failed: that one still runs.
+    Only a job that failed or was cancelled has an `error`, because clients consider a job with an error to have failed.
     """
-    if row.state is not State.STOPPING or row.reason is Reason.STOPPED:
-        return STATES[row.state]
-    return JobState.JOB_STATE_PENDING if row.started is None else JobState.JOB_STATE_RUNNING
+    job = view.job
+    resource: dict[str, Any] = {
+        "name": name or str(JobName(job.project, location_of(job), job.id)),
+        "displayName": job.name,
+        "state": state(job).name,
+        **_times(job),
+    }
+    if job.state in (State.FAILED, State.STOPPED):
+        resource["error"] = {"code": CODES[FAILED_PRECONDITION].number, "message": view.locked}
+    return resource
 
 
-def location_of(row: Job) -> str:
-    """Of any kind: `vertex:us-central1`, or for a trial of job 1 `trial:1:us-central1`."""
-    return row.scope.rpartition(":")[2]
+def state(job: Job) -> JobState:
+    """JOB_STATE_CANCELLING is only for jobs that are cancelled. A job that is preempted or restarted, or whose replicas
+    stop because one has failed, still shows as running.
+    """
+    if job.state is not State.STOPPING or job.reason is Reason.STOPPED:
+        return STATES[job.state]
+    return JobState.JOB_STATE_PENDING if job.started is None else JobState.JOB_STATE_RUNNING
+
+
+def location_of(job: Job) -> str:
+    """The last part of the scope: `vertex:us-central1`, or `trial:1:us-central1` for a trial of job 1."""
+    return job.scope.rpartition(":")[2]
 
 
 def error(view: JobView, tail: str = "") -> dict[str, Any]:
-    """As google.rpc.Status. Of a job that failed or was cancelled."""
-    row = view.job
-    reason = row.reason or Reason.NODE_LOST
-    message = _message(row, reason, decider(view.replicas))
+    """The google.rpc.Status of a job that failed or was cancelled."""
+    job = view.job
+    reason = job.reason or Reason.NODE_LOST
+    message = _message(job, reason, first_failed(view.replicas))
     if reason not in (Reason.STOPPED, Reason.WAITED) and tail.strip():
-        message = f"{message}\n{tail[-_LONGEST_TAIL:].strip()}"
+        message = f"{message}\n{tail[-_MAX_TAIL:].strip()}"
     return {"code": CODES[REASONS[reason]].number, "message": message}
 
 
-def decider(replicas: Sequence[Replica]) -> Replica | None:
-    """The one that failed first: its end was the job's."""
+def insufficient(location: str, why: str) -> str:
+    return (
+        f"Resources are insufficient in region: {location}. "
+        f"Try a different region or use a different accelerator. {_sentence(why)}"
+    ).strip()
+
+
+def first_failed(replicas: Sequence[Replica]) -> Replica | None:
+    """The replica whose failure ended the job."""
     failed = [replica for replica in replicas if replica.state is ReplicaState.FAILED]
     return min(failed, key=lambda replica: (replica.ended or 0, replica.role, replica.index), default=None)
 
 
-def _times(row: Job) -> dict[str, str]:
+def _times(job: Job) -> dict[str, str]:
     named = {
-        "createTime": row.created,
-        "startTime": row.started,
-        "endTime": row.ended,
-        "updateTime": row.updated,
+        "createTime": job.created,
+        "startTime": job.started,
+        "endTime": job.ended,
+        "updateTime": job.updated,
     }
     return {name: spell_time(at) for name, at in named.items() if at is not None}
 
 
-def _message(row: Job, reason: Reason, replica: Replica | None) -> str:
+def _message(job: Job, reason: Reason, replica: Replica | None) -> str:
     if reason is Reason.STOPPED:
-        return f"CANCELED: {row.message}" if row.message else "CANCELED"
+        return f"CANCELED: {job.message}" if job.message else "CANCELED"
     if reason in _SHORT_OF_RESOURCES:
-        return (
-            f"Resources are insufficient in region: {location_of(row)}. "
-            f"Try a different region or use a different accelerator. {_sentence(row.message)}"
-        ).strip()
+        return insufficient(location_of(job), job.message)
     if reason is Reason.OUT_OF_MEMORY and replica:
-        return f"The replica {replica.name} ran out of memory and exited with a non-zero status of {status(replica)}."
+        status = exit_status(replica)
+        return f"The replica {replica.name} ran out of memory and exited with a non-zero status of {status}."
+    if reason is Reason.DISK_LIMIT and replica:
+        return f"The replica {replica.name} {_sentence(replica.message or 'ran out of disk space')}"
     if reason in (Reason.PROGRAM_FAILED, Reason.KILLED) and replica:
         return (
-            f"The replica {replica.name} exited with a non-zero status of {status(replica)}. "
+            f"The replica {replica.name} exited with a non-zero status of {exit_status(replica)}. "
             f"Termination reason: {_termination(replica)}."
         )
     if REASONS[reason] == INTERNAL:
-        return f"Internal error occurred for the current attempt: {_sentence(row.message or reason)}"
-    return _sentence(row.message or reason)
+        return f"Internal error occurred for the current attempt: {_sentence(job.message or reason)}"
+    return _sentence(job.message or reason)
 
 
-def status(replica: Replica) -> int:
-    """128 + n for signal n, as a container's exit code is."""
+def exit_status(replica: Replica) -> int:
+    """128 + n for signal n, like the exit code of a container."""
     if replica.signal is not None:
         return 128 + replica.signal
     return 137 if replica.exit_code is None else replica.exit_code

@@ -1,4 +1,4 @@
-"""What goes back: JSON, as Google sends it."""
+"""JSON responses."""
 
 import msgspec
 from starlette.responses import Response
@@ -18,6 +18,6 @@ def empty() -> Response:
     return json({})
 
 
-def refusal(error: TurnoutError) -> Response:
-    told = errors.answer(error)
-    return json(told.body, told.http)
+def error(error: TurnoutError) -> Response:
+    response = errors.error_response(error)
+    return json(response.body, response.http)

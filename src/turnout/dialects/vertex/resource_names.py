@@ -22,7 +22,7 @@ class JobName(NamedTuple):
 
 
 def project_number(project: str) -> str:
-    """Twelve digits that never change, made from the id; an id that is a number already is its own."""
+    """Twelve digits that are computed from the id. If the id is a number, the project has that number."""
     if project.isascii() and project.isdecimal():
         return project
     digest = hashlib.blake2b(project.encode(), digest_size=8, person=b"project").digest()

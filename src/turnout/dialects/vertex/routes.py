@@ -1,6 +1,7 @@
-"""Vertex AI over HTTP: finds the handler, who asks and what is answered when something goes wrong, in one place.
+"""Vertex AI over HTTP: the table of calls, authentication, and the response to an error.
 
-Spoken to ASGI directly: addresses end with verbs behind a colon, and an encoded slash in one is no slash.
+An ASGI application without Starlette's router: addresses end with a verb after a colon, and an encoded slash in a
+segment does not separate segments.
 """
 
 import logging
@@ -10,21 +11,21 @@ from typing import NamedTuple
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from turnout.dialects.body import read_body
-from turnout.dialects.vertex import (
-    address,
-    auth,
-    entries,
-    jobs,
-    locations,
-    oauth,
-    operations,
-    reply,
-    tuning,
-)
+from turnout import bodies
+from turnout.bodies import read_body
+from turnout.dialects import Context
+from turnout.dialects.vertex import address, locations, operations, reply
+from turnout.dialects.vertex.account import bearer, oauth
 from turnout.dialects.vertex.address import Address
-from turnout.dialects.vertex.house import Call, Handler, House
+from turnout.dialects.vertex.call import Call, Handler
+from turnout.dialects.vertex.cloud_logging import handlers as cloud_logging
+from turnout.dialects.vertex.custom_jobs import handlers as custom_jobs
+from turnout.dialects.vertex.translate import DIALECT
+from turnout.dialects.vertex.tuning import handlers as tuning
+from turnout.dialects.vertex.tuning.trials import trial_job
 from turnout.errors import NotFound, TurnoutError
+from turnout.job import NewJob, Trial
+from turnout.service import JobView, while_connected
 
 BODY_LIMIT = 10 << 20
 FORM_LIMIT = 64 << 10
@@ -42,13 +43,16 @@ class _Route(NamedTuple):
 
 
 _Routes = dict[tuple[str, str], _Route]
-"""By method and verb."""
+"""(method, verb) → handler."""
 
-_JOBS: _Routes = {("GET", ""): _Route(jobs.list_jobs, LIST_QUERY), ("POST", ""): _Route(jobs.create)}
+_JOBS: _Routes = {
+    ("GET", ""): _Route(custom_jobs.list_jobs, LIST_QUERY),
+    ("POST", ""): _Route(custom_jobs.create),
+}
 _JOB: _Routes = {
-    ("GET", ""): _Route(jobs.get),
-    ("DELETE", ""): _Route(jobs.delete),
-    ("POST", "cancel"): _Route(jobs.cancel),
+    ("GET", ""): _Route(custom_jobs.get),
+    ("DELETE", ""): _Route(custom_jobs.delete),
+    ("POST", "cancel"): _Route(custom_jobs.cancel),
 }
 _TUNING_JOBS: _Routes = {
     ("GET", ""): _Route(tuning.list_jobs, LIST_QUERY),
@@ -63,82 +67,110 @@ _STUDY_TRIALS: _Routes = {("POST", "listOptimalTrials"): _Route(tuning.list_opti
 _OPERATIONS: _Routes = {("GET", ""): _Route(operations.list_operations, OPERATIONS_QUERY)}
 _OPERATION: _Routes = {
     ("GET", ""): _Route(operations.get),
-    ("DELETE", ""): _Route(operations.forget),
-    ("POST", "cancel"): _Route(operations.forget),
+    ("DELETE", ""): _Route(operations.acknowledge),
+    ("POST", "cancel"): _Route(operations.acknowledge),
     ("POST", "wait"): _Route(operations.get, ("timeout",)),
 }
 _LOCATIONS: _Routes = {("GET", ""): _Route(locations.list_locations, LOCATIONS_QUERY)}
 _LOCATION: _Routes = {("GET", ""): _Route(locations.get)}
 
+_INSTEAD = {
+    "trainingPipelines": "use a CustomJob (customJobs, in Python aiplatform.CustomJob), which runs the same program",
+    "pipelineJobs": "run each step as a CustomJob (customJobs)",
+    "batchPredictionJobs": "run the prediction as the program of a CustomJob (customJobs)",
+    "persistentResources": "submit a CustomJob (customJobs), which waits in the queue for its machines",
+    "nasJobs": "use a HyperparameterTuningJob (hyperparameterTuningJobs)",
+    "studies": "use a HyperparameterTuningJob (hyperparameterTuningJobs)",
+}
+"""What takes the place of a resource of Vertex that Turnout does not have."""
+_OTHERWISE = (
+    "there are CustomJobs (customJobs) and HyperparameterTuningJobs (hyperparameterTuningJobs) of a location"
+)
 
-class Endpoint:
-    def __init__(self, house: House) -> None:
-        self._house = house
+
+class Vertex:
+    name = DIALECT
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def owns(self, scope: Scope) -> bool:
+        return address.owns(scope["path"])
+
+    def make_trial_job(self, parent: JobView, trial: Trial) -> NewJob:
+        return trial_job(parent, trial, self._context.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._answer(scope, receive)
+            response = await self._respond(scope, receive)
         except TurnoutError as error:
-            response = reply.refusal(error)
+            response = reply.error(error)
         except Exception as error:  # no traceback may reach a user
             log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-            response = reply.refusal(
+            response = reply.error(
                 TurnoutError("Internal error encountered; the server's log has the details.")
             )
         if response is not None:
             await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """None when the client went away in the middle of its request."""
-        house, headers, path = self._house, dict(scope["headers"]), scope["path"]
+    async def _respond(self, scope: Scope, receive: Receive) -> Response | None:
+        """None if the client disconnected before the end of its request."""
+        context, headers, path = self._context, dict(scope["headers"]), scope["path"]
         if path == address.TOKEN:
-            form = await read_body(headers, receive, FORM_LIMIT, too_large=TOO_LARGE)
-            return (
-                None if form is None else oauth.token(house, scope["method"], form, _origin(scope, headers))
-            )
+            with context.bodies.open(bodies.STRANGER) as reservation:
+                form = await read_body(reservation, headers, receive, FORM_LIMIT, too_large=TOO_LARGE)
+                origin = _origin(scope, headers)
+                return None if form is None else oauth.issue_token(context, scope["method"], form, origin)
         if path == address.ENTRIES:
-            return await self._entries(scope, headers, receive)
+            return await self._list_entries(scope, headers, receive)
         raw = scope.get("raw_path") or path.encode()
-        asked = address.parse(raw)
-        route = _find(scope["method"], path, asked)
-        assert asked is not None
-        holder = auth.holder(house, headers)
-        caller = await auth.caller(house, holder, asked.project)
+        parsed = address.parse(raw)
+        route = _find(scope["method"], path, parsed)
+        assert parsed is not None
+        principal = bearer.authenticate(context, headers)
+        caller = await bearer.authorize(context, principal, parsed.project)
         query = address.read_query(scope["query_string"], route.query)
-        body = await read_body(headers, receive, BODY_LIMIT, too_large=TOO_LARGE)
-        if body is None:
-            return None
-        call = Call(
-            caller, asked.version, asked.location, asked.resource, query.values, body, query.numbers,
-            _origin(scope, headers),
-        )  # fmt: skip
-        return await route.handler(house, call)
+        with context.bodies.open(bodies.known(caller.project)) as reservation:
+            body = await read_body(reservation, headers, receive, BODY_LIMIT, too_large=TOO_LARGE)
+            if body is None:
+                return None
+            call = Call(
+                caller, parsed.version, parsed.location, parsed.resource, query.values, body, query.numbers,
+                _origin(scope, headers),
+            )  # fmt: skip
+            return await route.handler(context, call)
 
-    async def _entries(
+    async def _list_entries(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive
     ) -> Response | None:
         if scope["method"] != "POST":
-            raise _nothing(scope["method"], scope["path"], ["POST"])
-        holder = auth.holder(self._house, headers)
+            raise _no_such_call(scope["method"], scope["path"], ["POST"])
+        principal = bearer.authenticate(self._context, headers)
         address.read_query(scope["query_string"], ())
-        body = await read_body(headers, receive, BODY_LIMIT, too_large=TOO_LARGE)
-        return None if body is None else await entries.list_entries(self._house, holder, body)
+        with self._context.bodies.open(
+            bodies.known(principal.project or principal.key.project)
+        ) as reservation:
+            body = await read_body(reservation, headers, receive, BODY_LIMIT, too_large=TOO_LARGE)
+            if body is None:
+                return None
+            return await while_connected(receive, cloud_logging.list_entries(self._context, principal, body))
 
 
-def _find(method: str, path: str, asked: Address | None) -> _Route:
-    """Raises NotFound, also where the address has another method."""
-    routes = _routes(asked) if asked else {}
-    if asked is None or not any(verb == asked.verb for _, verb in routes):
-        raise _nothing(method, path, [])
-    route = routes.get((method, asked.verb))
+def _find(method: str, path: str, parsed: Address | None) -> _Route:
+    """Raises NotFound, also if the address supports only other methods."""
+    routes = _routes(parsed) if parsed else {}
+    if parsed is None or not any(verb == parsed.verb for _, verb in routes):
+        resource = parsed.resource[0] if parsed and parsed.resource else ""
+        raise _no_such_call(method, path, [], _INSTEAD.get(resource, _OTHERWISE))
+    route = routes.get((method, parsed.verb))
     if route is None:
-        raise _nothing(method, path, sorted(method for method, verb in routes if verb == asked.verb))
+        raise _no_such_call(method, path, sorted(method for method, verb in routes if verb == parsed.verb))
     return route
 
 
-def _routes(asked: Address) -> _Routes:
-    match asked.resource:
-        case ("locations",) if not asked.location:
+def _routes(parsed: Address) -> _Routes:
+    match parsed.resource:
+        case ("locations",) if not parsed.location:
             return _LOCATIONS
         case ():
             return _LOCATION
@@ -146,7 +178,7 @@ def _routes(asked: Address) -> _Routes:
             return _OPERATIONS
         case (*_, "operations", _):
             return _OPERATION
-        case _ if asked.version == "ui":
+        case _ if parsed.version == "ui":
             return {}
         case ("customJobs",):
             return _JOBS
@@ -162,11 +194,9 @@ def _routes(asked: Address) -> _Routes:
             return {}
 
 
-def _nothing(method: str, path: str, methods: list[str]) -> NotFound:
-    there = (
-        f"; {' and '.join(methods)} can be" if methods else "; custom jobs are at customJobs of a location"
-    )
-    return NotFound(f"{method} {path[:300]} is not something that can be called here{there}.")
+def _no_such_call(method: str, path: str, methods: list[str], instead: str = "") -> NotFound:
+    hint = f"use {' or '.join(methods)}" if methods else instead
+    return NotFound(f"{method} {path[:300]} is not supported; {hint}.")
 
 
 def _origin(scope: Scope, headers: Mapping[bytes, bytes]) -> str:

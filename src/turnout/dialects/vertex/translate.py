@@ -1,32 +1,37 @@
-"""Custom and hyperparameter tuning jobs as jobs. Knows both worlds; `answer` is the way back."""
+"""Translates custom and hyperparameter tuning jobs to the job model; `render` is the reverse."""
 
 from collections.abc import Iterator
 
 import msgspec
 
-from turnout.dialects.vertex import decode, machine_rules, mounts, programs, study, validate, variables
-from turnout.dialects.vertex.decode import Decoded
-from turnout.dialects.vertex.place import Place
-from turnout.dialects.vertex.spelling import At, shown
-from turnout.dialects.vertex.times import SECOND
+from turnout.dialects.vertex.custom_jobs import machine_rules, mounts, validate
+from turnout.dialects.vertex.custom_jobs.environment import pool_environment
+from turnout.dialects.vertex.custom_jobs.program import container_program, package_program
+from turnout.dialects.vertex.installation import Installation
+from turnout.dialects.vertex.protobuf import codec
+from turnout.dialects.vertex.protobuf.codec import Decoded
+from turnout.dialects.vertex.protobuf.field_path import FieldPath, quoted
+from turnout.dialects.vertex.protobuf.times import SECOND
+from turnout.dialects.vertex.tuning import study
+from turnout.dialects.vertex.tuning.wire import HyperparameterTuningJob
 from turnout.dialects.vertex.wire import CustomJob, CustomJobSpec, MachineSpec, Scheduling, WorkerPoolSpec
-from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 from turnout.errors import NotFound, Unavailable
 from turnout.job import NewJob, Policy, Reason, Retry, Role, Spec, WhenLeadSucceeds
+from turnout.job.resources import GIB
 
 DIALECT = "vertex"
-TASKS = ("chief", "worker", "ps", "evaluator")
-"""What the pools are in TF_CONFIG."""
+TASK_TYPES = ("chief", "worker", "ps", "evaluator")
+"""The task types of the worker pools in TF_CONFIG."""
 WORKSPACE = "/workspace"
 DEFAULT_TIMEOUT = 7 * 86_400.0
 DEFAULT_MAX_WAIT = 86_400.0
 SPOT_RESTARTS = 6
-"""After so many preemptions resources count as insufficient."""
+"""Preemptions after which the job fails for lack of resources."""
 SPOT_PRIORITY = 0
-"""Below everyone who did not ask for a cheap place."""
-LABEL = "label:"
-LONGEST_TOLD = 64 << 10
-"""Bytes. A variable can have 128 KiB, the gang's addresses among them."""
+"""Below all other jobs."""
+LABEL_PREFIX = "label:"
+MAX_SPEC_BYTES = 64 << 10
+"""A variable can have 128 KiB, and it also contains the addresses of the replicas."""
 
 _ABORTED = (128 + 6, 128 + 11)
 """SIGABRT and SIGSEGV, also as a shell passes them on."""
@@ -35,10 +40,10 @@ _CRASHES = Retry(on=(Reason.KILLED, Reason.PROGRAM_FAILED), times=3, codes=_ABOR
 _PLATFORM = Retry(on=_LOST, times=3, not_codes=_ABORTED)
 _IN_PLACE = Retry(on=_LOST, times=5, not_codes=_ABORTED)
 _TOGETHER = Retry(on=_LOST, times=_IN_PLACE.times + _PLATFORM.times, not_codes=_ABORTED)
-"""For jobs whose replicas cannot do without each other: all start again instead of one."""
+"""For `restartJobOnWorkerRestart`: all replicas restart instead of one."""
 
 _INTERNAL = Retry(on=(Reason.STAGING_FAILED,), times=2, not_codes=(0,))
-"""What went wrong on our side; but nobody trains again because results of a success could not be stored."""
+"""Failures of the service. Exit code 0 is excluded: a job does not train again because its results were not stored."""
 
 _Strategy = Scheduling.Strategy
 _SPOT = frozenset({_Strategy.SPOT, _Strategy.LOW_COST})
@@ -52,129 +57,149 @@ def tuning_scope(location: str) -> str:
     return f"{DIALECT}-tuning:{location}"
 
 
-def new_job(decoded: Decoded[CustomJob], place: Place) -> NewJob:
-    """Checks everything that the request and the settings tell; the mounts' sources are for `storage` to check."""
-    validate.custom_job(decoded, place.location)
-    job, at = decoded
+def new_job(decoded: Decoded[CustomJob], installation: Installation) -> NewJob:
+    """Checks everything except the sources of mounts, which `storage` checks. Raises Invalid and others."""
+    validate.custom_job(decoded, installation.location)
+    job, path = decoded
     assert job.job_spec is not None
-    return _new(decoded, place, scope(place.location), job.job_spec, at / "jobSpec", {})
+    return _new_job(decoded, installation, scope(installation.location), job.job_spec, path / "jobSpec", {})
 
 
-def new_tuning_job(decoded: Decoded[HyperparameterTuningJob], place: Place) -> NewJob:
-    """A search. How long a trial may run, and how often it is tried again, is no business of the whole."""
-    job, at = decoded
-    validate.head(job, at, place.location)
+def new_tuning_job(decoded: Decoded[HyperparameterTuningJob], installation: Installation) -> NewJob:
+    """A search. `scheduling` applies to each trial, not to the search."""
+    job, path = decoded
+    validate.common_fields(job, path, installation.location)
     notes: dict[str, None] = {}
-    search = study.search(job, at, notes)
+    search = study.to_search(job, path, notes)
     if job.trial_job_spec is None:
-        raise (at / "trialJobSpec").missing()
-    validate.job_spec(job.trial_job_spec, at / "trialJobSpec")
-    new = _new(decoded, place, tuning_scope(place.location), job.trial_job_spec, at / "trialJobSpec", notes)
+        raise (path / "trialJobSpec").missing()
+    validate.job_spec(job.trial_job_spec, path / "trialJobSpec")
+    new = _new_job(
+        decoded,
+        installation,
+        tuning_scope(installation.location),
+        job.trial_job_spec,
+        path / "trialJobSpec",
+        notes,
+    )
     spec = msgspec.structs.replace(new.spec, search=search, policy=Policy(priority=new.spec.policy.priority))
     return msgspec.structs.replace(new, spec=spec)
 
 
-def _new(
+def _new_job(
     decoded: Decoded[CustomJob] | Decoded[HyperparameterTuningJob],
-    place: Place,
+    installation: Installation,
     scope: str,
-    asked: CustomJobSpec,
-    asked_at: At,
+    custom_job_spec: CustomJobSpec,
+    spec_path: FieldPath,
     notes: dict[str, None],
 ) -> NewJob:
-    job, at = decoded
+    job, path = decoded
     key = ""
     if job.encryption_spec:
-        key = _key(job.encryption_spec.kms_key_name, place, at / "encryptionSpec" / "kmsKeyName")
-        # What it finds in buckets is copied, as its results are sealed on their way there.
-        place = place._replace(remote=lambda _: True)
-    spec = msgspec.structs.replace(job_spec(asked, place, asked_at, notes), key=key)
+        key = _kms_key(job.encryption_spec.kms_key_name, installation, path / "encryptionSpec" / "kmsKeyName")
+        # An encrypted job works on copies, because its results are encrypted on the way to the bucket.
+        installation = installation._replace(remote=lambda _: True)
+    spec = msgspec.structs.replace(job_spec(custom_job_spec, installation, spec_path, notes), key=key)
     return NewJob(
-        project=place.project,
+        project=installation.project,
         dialect=DIALECT,
         scope=scope,
         handle="",
         name=job.display_name,
-        cluster=_cluster(asked, place, asked_at),
+        cluster=_cluster(custom_job_spec, installation, spec_path),
         spec=spec,
-        document=msgspec.json.encode(decode.encode(job)),
+        document=msgspec.json.encode(codec.encode(job)),
         notes=tuple(notes),
-        labels={LABEL + key: value for key, value in job.labels.items()},
+        labels={LABEL_PREFIX + key: value for key, value in job.labels.items()},
     )
 
 
-def job_spec(spec: CustomJobSpec, place: Place, at: At, notes: dict[str, None]) -> Spec:
-    """For one that `validate.job_spec` has passed."""
-    found = mounts.of_job(spec, place, at)
+def job_spec(
+    spec: CustomJobSpec, installation: Installation, path: FieldPath, notes: dict[str, None]
+) -> Spec:
+    """`validate.job_spec` must have accepted the spec."""
+    found = mounts.job_mounts(spec, installation, path)
     notes |= dict.fromkeys(found.notes)
-    roles = tuple(_role(index, pool, spec, place, at, notes) for index, pool in _filled(spec))
+    roles = tuple(_role(index, pool, spec, installation, path, notes) for index, pool in _used_pools(spec))
     return Spec(
         roles=roles,
         mounts=found.mounts,
         working_dir=WORKSPACE,
         policy=_policy(spec.scheduling or Scheduling(), notes),
-        told=_told(spec, notes),
+        config_job=_spec_variable(spec, notes),
         shell=spec.enable_web_access,
         dashboard=spec.enable_dashboard_access,
     )
 
 
-def _key(name: str, place: Place, at: At) -> str:
-    if place.keys is not None and name not in place.keys:
-        raise at.wrong(
-            f"there is no key {shown(name)} here; the operator can add it to [keyring] in the settings."
+def _kms_key(name: str, installation: Installation, path: FieldPath) -> str:
+    if installation.keys is not None and name not in installation.keys:
+        raise path.invalid(
+            f"there is no key {quoted(name)} here; the operator can add it to [keyring] in the settings."
         )
     return name
 
 
-def _cluster(spec: CustomJobSpec, place: Place, at: At) -> str:
+def _cluster(spec: CustomJobSpec, installation: Installation, path: FieldPath) -> str:
     wanted = spec.persistent_resource_id
     if not wanted:
-        return place.cluster
-    if wanted not in place.clusters:
-        where = (at / "persistentResourceId").spelt
+        return installation.cluster
+    if wanted not in installation.clusters:
+        where = (path / "persistentResourceId").as_sent
         raise NotFound(
-            f"{where}: there is no persistent resource {shown(wanted)}; a cluster of the settings is one: "
-            f"{', '.join(sorted(place.clusters))}.",
+            f"{where}: there is no persistent resource {quoted(wanted)}; a cluster of the settings is one: "
+            f"{', '.join(sorted(installation.clusters))}.",
             field=where,
         )
     return wanted
 
 
-def _filled(spec: CustomJobSpec) -> Iterator[tuple[int, WorkerPoolSpec]]:
+def _used_pools(spec: CustomJobSpec) -> Iterator[tuple[int, WorkerPoolSpec]]:
     return ((index, pool) for index, pool in enumerate(spec.worker_pool_specs) if not validate.is_empty(pool))
 
 
 def _role(
-    index: int, pool: WorkerPoolSpec, spec: CustomJobSpec, place: Place, at: At, notes: dict[str, None]
+    index: int,
+    pool: WorkerPoolSpec,
+    spec: CustomJobSpec,
+    installation: Installation,
+    path: FieldPath,
+    notes: dict[str, None],
 ) -> Role:
-    here = at / "workerPoolSpecs" / index
+    pool_path = path / "workerPoolSpecs" / index
     machine = pool.machine_spec or MachineSpec()
     if machine_rules.wants_tpu(machine):
         raise Unavailable(
-            f"Resources are insufficient in region: {place.location}. Try a different region or use a different "
+            f"Resources are insufficient in region: {installation.location}. Try a different region or use a different "
             f"accelerator: there are no TPUs here, as {machine.machine_type} has.",
-            field=(here / "machineSpec" / "machineType").spelt,
+            field=(pool_path / "machineSpec" / "machineType").as_sent,
         )
     if pool.container_spec:
         given = pool.container_spec.env
-        program = programs.of_container(pool.container_spec, place, here / "containerSpec", notes)
+        program = container_program(pool.container_spec, installation, pool_path / "containerSpec", notes)
     else:
         assert pool.python_package_spec is not None
         given = pool.python_package_spec.env
-        program = programs.of_package(pool.python_package_spec, mounts.packages(spec), place, notes)
-    environment = variables.of_pool(spec, given, place.project, place.location)
-    settings = place.runtimes.get(program.runtime)
+        program = package_program(
+            pool.python_package_spec, mounts.package_directories(spec), installation, notes
+        )
+    environment = pool_environment(spec, given, installation.project, installation.location)
+    settings = installation.runtimes.get(program.runtime)
+    resources = machine_rules.resources(machine, pool.disk_spec)
+    if 0 < installation.disk < resources.disk:
+        most = f"a replica has at most {installation.disk / GIB:.4g} GB here, as [limits] disk says"
+        notes[f"{(pool_path / 'diskSpec' / 'bootDiskSizeGb').as_sent}: {most}"] = None
     return Role(
         name=f"workerpool{index}",
         program=program,
         replicas=pool.replica_count or 1,
-        resources=machine_rules.resources(machine),
+        resources=resources,
         env=environment.env,
         late=environment.late,
         leads=index == 0,
         when_lead_succeeds=WhenLeadSucceeds.END,
-        task_type=settings.lead_task if settings and index == 0 else TASKS[index],
+        task_type=settings.lead_task if settings and index == 0 else TASK_TYPES[index],
     )
 
 
@@ -192,12 +217,12 @@ def _policy(scheduling: Scheduling, notes: dict[str, None]) -> Policy:
         retry_wait=None,
         priority=SPOT_PRIORITY if spot else 1,
         preemptible=spot,
-        preemptions=_put_back(scheduling) if spot else None,
+        preemptions=_preemptions(scheduling) if spot else None,
     )
 
 
 def _retries(scheduling: Scheduling) -> tuple[tuple[Retry, ...], Retry | None]:
-    """For the whole job, and for each replica in its place."""
+    """The retries of the whole job, and of each replica in place."""
     if scheduling.disable_retries:
         return (), None
     if scheduling.restart_job_on_worker_restart:
@@ -205,20 +230,20 @@ def _retries(scheduling: Scheduling) -> tuple[tuple[Retry, ...], Retry | None]:
     return (_CRASHES, _PLATFORM, _INTERNAL), _IN_PLACE
 
 
-def _put_back(scheduling: Scheduling) -> int:
+def _preemptions(scheduling: Scheduling) -> int:
     return 0 if scheduling.disable_retries else SPOT_RESTARTS
 
 
 def _max_wait(duration: int | None) -> float | None:
-    """Zero is for ever."""
+    """None: no limit, which Vertex spells as zero."""
     if duration is None:
         return DEFAULT_MAX_WAIT
     return duration / SECOND or None
 
 
-def _told(spec: CustomJobSpec, notes: dict[str, None]) -> str:
-    told = msgspec.json.encode(decode.encode(spec)).decode()
-    if len(told.encode()) <= LONGEST_TOLD:
-        return told
+def _spec_variable(spec: CustomJobSpec, notes: dict[str, None]) -> str:
+    text = msgspec.json.encode(codec.encode(spec)).decode()
+    if len(text.encode()) <= MAX_SPEC_BYTES:
+        return text
     notes["CLUSTER_SPEC and TF_CONFIG do not show the job's spec: it is too large for a variable"] = None
     return ""

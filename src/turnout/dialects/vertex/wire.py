@@ -1,8 +1,8 @@
 """The messages of google.cloud.aiplatform.v1 that make up a custom job, as their .proto files have them.
 
-Attributes are the fields as the .proto file names and orders them. As in proto3, what is not set has its type's zero
-value, and only messages and `Duration | None` and the like can be absent. `schema` reads these classes; nothing else
-lists the fields.
+Attributes are the fields as the .proto file names and orders them. As in proto3, a field that is not set has the zero
+value of its type; only messages and optional fields (`Duration | None`) can be absent. `schema` reads these
+classes; nothing else lists the fields.
 """
 
 from enum import IntEnum
@@ -21,7 +21,7 @@ AnyMessage = Annotated[dict[str, Any], "any"]
 
 class Message(msgspec.Struct, rename="camel"):
     OUTPUT: ClassVar[frozenset[str]] = frozenset()
-    """Fields that only the service writes: ignored in what callers send."""
+    """Fields that only the service sets: ignored in requests."""
     ONEOFS: ClassVar[dict[str, tuple[str, ...]]] = {}
     """Fields of which at most one is set."""
 

@@ -1,6 +1,7 @@
-"""Addresses and ports of replicas: each its own address in 127.64.0.0/10 and a block of ports nobody listens on.
+"""Addresses and ports of replicas. Each gets an address in 127.64.0.0/10 and a block of ports that nobody listens on.
 
-Blocks are unique over all addresses, because many programs listen on every address of the machine.
+No two replicas have the same block, because many programs listen on every address of the machine. Private networks keep
+jobs apart, so nothing is probed there.
 """
 
 import random
@@ -10,7 +11,7 @@ from turnout.job import Attempt, Gang, Launch, Peer
 from turnout.job.conventions import convention
 
 PORTS = 2
-"""One for TF_CONFIG and its kin, one for MASTER_PORT."""
+"""One for TF_CONFIG and the like, one for MASTER_PORT."""
 _FIRST_PORT = 10_000
 _EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 
@@ -18,7 +19,10 @@ Note = dict[str, tuple[str, tuple[int, ...]]]
 
 
 class Leases:
-    def __init__(self) -> None:
+    """`probe`: whether jobs share the machine's network, where others may listen."""
+
+    def __init__(self, probe: bool = True) -> None:
+        self.probe = probe
         self._blocks = _below_ephemeral() // PORTS
         self._next_block = random.randrange(self._blocks)
         self._next_address = random.randrange(1 << 21)
@@ -27,7 +31,7 @@ class Leases:
         self._taken_addresses: set[str] = set()
 
     def lease(self, launch: Launch) -> Gang:
-        """Idempotent: an attempt keeps what it has."""
+        """Idempotent: an attempt keeps its addresses and ports."""
         held = self._leased.setdefault(launch.attempt, {})
         peers: list[Peer] = []
         host_name = convention(launch.dialect).host
@@ -38,16 +42,16 @@ class Leases:
             address, first = held[text]
             ports = tuple(range(first, first + PORTS))
             if launch.spec.dashboard and not peers:
-                ports += (self._dashboard(held, text),)
+                ports += (self._lease_dashboard(held, text),)
             peers.append(Peer(name, host_name(launch, name), address, ports))
         return tuple(peers)
 
     def dashboard(self, attempt: Attempt, replica: str) -> int:
-        """The port that it was given for a page of its own; 0: none."""
-        return self._leased.get(attempt, {}).get(_page(replica), ("", 0))[1]
+        """The port that the replica got for its dashboard; 0: none."""
+        return self._leased.get(attempt, {}).get(_dashboard_key(replica), ("", 0))[1]
 
     def ports(self, attempt: Attempt, replica: str) -> range:
-        """Those that the gang's map names."""
+        """The ports of the replica that its peers know."""
         first = self._leased.get(attempt, {}).get(replica, ("", 0))[1]
         return range(first, first + PORTS)
 
@@ -55,27 +59,27 @@ class Leases:
         return self._leased.get(attempt, {}).get(replica, ("", 0))[0]
 
     def restore(self, attempt: Attempt, note: Note) -> None:
-        """What the keeper remembers of an attempt that was started before the service was."""
+        """Takes over the addresses and ports of an attempt from the supervisor, after a start of the service."""
         if attempt in self._leased:
             return
         self._leased[attempt] = {name: (address, ports[0]) for name, (address, ports) in note.items()}
         for name, (address, ports) in note.items():
             self._taken_addresses.add(address)
             self._taken_blocks.add(ports[0])
-            for page in ports[PORTS:]:
-                self._taken_blocks.add(page)
-                self._leased[attempt][_page(name)] = ("", page)
+            for port in ports[PORTS:]:
+                self._taken_blocks.add(port)
+                self._leased[attempt][_dashboard_key(name)] = ("", port)
 
     def release(self, attempt: Attempt) -> None:
         for address, first in self._leased.pop(attempt, {}).values():
             self._taken_addresses.discard(address)
             self._taken_blocks.discard(first)
 
-    def _dashboard(self, held: dict[str, tuple[str, int]], replica: str) -> int:
-        """The first of a block of its own: any program may listen on all addresses."""
-        if _page(replica) not in held:
-            held[_page(replica)] = ("", self._block())
-        return held[_page(replica)][1]
+    def _lease_dashboard(self, held: dict[str, tuple[str, int]], replica: str) -> int:
+        """The first port of a separate block."""
+        if _dashboard_key(replica) not in held:
+            held[_dashboard_key(replica)] = ("", self._block())
+        return held[_dashboard_key(replica)][1]
 
     def _address(self) -> str:
         while True:
@@ -87,23 +91,23 @@ class Leases:
                 return address
 
     def _block(self) -> int:
-        """The next free one. If all are taken one is shared: the addresses still tell the replicas apart."""
+        """The next free block. If none is free, one is shared: the replicas still have different addresses."""
         for _ in range(self._blocks):
             self._next_block = (self._next_block + 1) % self._blocks
             first = _FIRST_PORT + self._next_block * PORTS
-            if first not in self._taken_blocks and _free(first):
+            if first not in self._taken_blocks and (not self.probe or _free(first)):
                 self._taken_blocks.add(first)
                 return first
         return _FIRST_PORT + self._next_block * PORTS
 
 
-def _page(replica: str) -> str:
-    """No replica is called that."""
+def _dashboard_key(replica: str) -> str:
+    """The key of its dashboard's port among the leases. No replica has such a name."""
     return f"{replica}/page"
 
 
 def _below_ephemeral() -> int:
-    """How many ports there are between ours and those that the kernel hands out by itself."""
+    """How many ports there are between the first one here and those that the kernel assigns itself."""
     try:
         with open(_EPHEMERAL) as file:
             lowest = int(file.read().split()[0])
@@ -113,9 +117,9 @@ def _below_ephemeral() -> int:
 
 
 def _free(first: int) -> bool:
-    """On all addresses at once: a bind to any address fails if somebody listens on one of them."""
+    """Checks all addresses at once: a bind to the wildcard address fails if anybody listens on one of them."""
     for port in range(first, first + PORTS):
-        # The bare type: there is a probe for every replica, and Python's own socket around it takes most of the time.
+        # The bare C type: every replica is probed, and the Python class around it would take most of the time.
         probe = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             probe.bind(("", port))

@@ -1,4 +1,4 @@
-"""Terminals: made here, opened by the keeper for a shell in a replica, and read and written here."""
+"""Terminals of shells in replicas. The service makes the terminal, and the supervisor starts a shell on it."""
 
 import asyncio
 import contextlib
@@ -11,59 +11,62 @@ import termios
 from collections.abc import Callable
 
 from turnout.engines import Unreachable
-from turnout.engines.local.account import Account
+from turnout.engines.local.supervisor import messages
 from turnout.errors import WrongState
 from turnout.job import Attempt, ReplicaName, Size
 
-_ANSWER_SECONDS = 10
-_CODE_SECONDS = 2
-_PIECE = 1 << 16
-_MOST = 1000
-"""Columns or rows: more makes programs fail that multiply them."""
+_REPLY_SECONDS = 10
+_EXIT_CODE_SECONDS = 2
+_CHUNK = 1 << 16
+_LARGEST = 1000
+"""Columns or rows. Some programs multiply them, and fail if there are more."""
 
 
-class Shells:
-    """Those that are open. `send` takes a message to the keeper."""
+class Terminals:
+    """`send` takes a message to the supervisor."""
 
-    def __init__(self, send: Callable[[object], None], account: Account) -> None:
+    def __init__(self, send: Callable[[object], None], uid: Callable[[Attempt], int | None]) -> None:
+        """`uid`: the user of an attempt's processes; None: the service's own."""
         self._send = send
-        self._account = account
+        self._uid = uid
         self._numbers = itertools.count(1)
         self._open: dict[int, LocalTerminal] = {}
 
     async def open(self, attempt: Attempt, replica: ReplicaName, size: Size) -> "LocalTerminal":
         """Raises WrongState or Unreachable."""
         number = next(self._numbers)
-        ours, theirs = os.openpty()
-        terminal = self._open[number] = LocalTerminal(ours, lambda: self._open.pop(number, None))
+        master, slave = os.openpty()
+        terminal = self._open[number] = LocalTerminal(master, lambda: self._open.pop(number, None))
         try:
-            if self._account.other:
-                os.fchown(theirs, self._account.uid, -1)
+            if (uid := self._uid(attempt)) is not None:
+                os.fchown(slave, uid, -1)
             terminal.resize(size)
-            tty = os.ttyname(theirs)
-            self._send({"t": "shell", "id": number, "a": str(attempt), "name": str(replica), "tty": tty})
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                trouble = await terminal.opened
-        except BaseException as error:
+            tty = os.ttyname(slave)
+            self._send(messages.open_shell(number, attempt, replica, tty))
+            async with asyncio.timeout(_REPLY_SECONDS):
+                error = await terminal.opened
+        except BaseException as failure:
             terminal.close()
-            if isinstance(error, TimeoutError):
-                raise Unreachable("the keeper did not answer; an older one may still be running") from None
+            if isinstance(failure, TimeoutError):
+                raise Unreachable(
+                    "the supervisor did not answer; an older one may still be running"
+                ) from None
             raise
         finally:
-            # From now on its end is seen when the shell, and whatever it started, has let go of it.
-            os.close(theirs)
-        if trouble:
+            # So `read` sees the end when the shell, and whatever it started, has closed the terminal.
+            os.close(slave)
+        if error:
             terminal.close()
-            raise WrongState(trouble)
+            raise WrongState(error)
         return terminal
 
-    def heard(self, number: int, code: int | None, trouble: str) -> None:
-        """The keeper has opened it, or could not, or it has ended with this code."""
+    def received(self, number: int, code: int | None, error: str) -> None:
+        """The shell runs, or could not be started because of the error, or has ended with this code."""
         terminal = self._open.get(number)
         if terminal and code is not None:
             terminal.ended(code)
         elif terminal and not terminal.opened.done():
-            terminal.opened.set_result(trouble)
+            terminal.opened.set_result(error)
 
     def close(self) -> None:
         for terminal in list(self._open.values()):
@@ -71,21 +74,21 @@ class Shells:
 
 
 class LocalTerminal:
-    def __init__(self, fd: int, let_go: Callable[[], object]) -> None:
+    def __init__(self, fd: int, on_close: Callable[[], object]) -> None:
         os.set_blocking(fd, False)
         loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[str] = loop.create_future()
-        """Why it could not be; empty: it is."""
+        """The result says why the shell could not be started; empty: it runs."""
         self._fd = fd
-        self._let_go = let_go
+        self._on_close = on_close
         self._code: asyncio.Future[int] = loop.create_future()
 
     async def read(self) -> bytes:
         while self._fd >= 0:
             try:
-                return os.read(self._fd, _PIECE)
+                return os.read(self._fd, _CHUNK)
             except BlockingIOError:
-                # What the shell has started may hold the terminal open for ever.
+                # Programs that the shell started may keep the terminal open for ever.
                 if self._code.done():
                     return b""
             except OSError as error:
@@ -93,7 +96,7 @@ class LocalTerminal:
                     return b""
                 raise
             loop = asyncio.get_running_loop()
-            await self._ready(loop.add_reader, loop.remove_reader)
+            await self._wait(loop.add_reader, loop.remove_reader)
         return b""
 
     async def write(self, data: bytes) -> None:
@@ -105,18 +108,18 @@ class LocalTerminal:
                 if self._code.done():
                     return
                 loop = asyncio.get_running_loop()
-                await self._ready(loop.add_writer, loop.remove_writer)
+                await self._wait(loop.add_writer, loop.remove_writer)
             except OSError:
-                return  # it has ended, which `read` tells
+                return  # the shell has ended: `read` returns that
 
     def resize(self, size: Size) -> None:
-        columns, rows = (min(max(1, number), _MOST) for number in size)
+        columns, rows = (min(max(1, number), _LARGEST) for number in size)
         if self._fd >= 0:
             fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     async def code(self) -> int | None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CODE_SECONDS):
+            async with asyncio.timeout(_EXIT_CODE_SECONDS):
                 return await asyncio.shield(self._code)
         return None
 
@@ -125,7 +128,7 @@ class LocalTerminal:
             self._code.set_result(code)
 
     def close(self) -> None:
-        self._let_go()
+        self._on_close()
         if self._fd < 0:
             return
         loop = asyncio.get_running_loop()
@@ -135,8 +138,8 @@ class LocalTerminal:
         self._fd = -1
         self._code.cancel()
 
-    async def _ready(self, add: Callable[..., None], remove: Callable[[int], object]) -> None:
-        """Or the shell has ended."""
+    async def _wait(self, add: Callable[..., None], remove: Callable[[int], object]) -> None:
+        """Waits until the terminal is ready, or the shell has ended."""
         fd, ready = self._fd, asyncio.Event()
         wake = lambda _: ready.set()  # noqa: E731
         add(fd, ready.set)

@@ -1,4 +1,4 @@
-"""Who asks, and in which project."""
+"""Authenticates callers."""
 
 import time
 from collections.abc import Callable
@@ -8,52 +8,57 @@ from socket import gethostname
 from starlette.requests import Request
 from starlette.types import Scope
 
-from turnout.access import Keys, check_bearer
+from turnout.access import Keys, bearer_token, check_bearer
 from turnout.config import Settings
 from turnout.errors import Unauthenticated
 
-Stranger = Callable[[Scope], str]
-"""Why a request does not surely come from the user who runs the service, on this machine; empty if it does."""
+WhyNotOwner = Callable[[Scope], str]
+"""Returns empty text if a request surely comes from the user who runs the service, on this machine; else why not."""
 
 
-class Callers:
-    """Tools that are pointed here by STORAGE_EMULATOR_HOST send no credentials.
+class GcsCallers:
+    """Clients that use STORAGE_EMULATOR_HOST send no credentials.
 
-    Those of the user who runs the service are let in all the same, on this machine only: whoever may read the root
-    key's file needs no proof of holding the key. Everybody else sends a token, unless the settings say otherwise.
+    They are accepted from the user who runs the service, on this machine only: that user can read the root key's file
+    anyway. Other callers need a token, unless the settings say otherwise.
     """
 
-    def __init__(self, keys: Keys, settings: Settings, stranger: Stranger) -> None:
+    def __init__(self, keys: Keys, settings: Settings, why_not_owner: WhyNotOwner) -> None:
         self._keys = keys
         self._settings = settings
-        self._stranger = stranger
+        self._why_not_owner = why_not_owner
 
-    def project(self, request: Request) -> str:
-        """Raises Unauthenticated."""
+    def identify(self, request: Request) -> tuple[str, str]:
+        """The project, and the id of the key. Raises Unauthenticated."""
+        root = self._keys.root
         if self._settings.no_auth:
-            return self._keys.root.project
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme:
-            if scheme.lower() != "bearer":
+            return root.project, root.id
+        authorization = request.headers.get("authorization", "")
+        if authorization:
+            token = bearer_token(authorization)
+            if not token:
                 raise Unauthenticated("send Authorization: Bearer <token>")
-            return check_bearer(self._keys, token.strip(), time.time()).project
+            bearer = check_bearer(self._keys, token, time.time())
+            return bearer.project, bearer.key.id
         reason = self._why_not(request)
         if reason:
             raise Unauthenticated(
-                f"send Authorization: Bearer <token>: without one only the user who runs the service is let in, on"
-                f" its own machine ({reason}); [storage.gcs] anonymous = true lets everybody in"
+                f"send Authorization: Bearer <token>. Only the user who runs the service needs none, on"
+                f" its own machine ({reason}); [storage.gcs] anonymous = true accepts everybody"
             )
-        return self._keys.root.project
+        return root.project, root.id
 
     def _why_not(self, request: Request) -> str:
-        """Why a request without credentials is not let in."""
+        """Why a request without credentials is refused."""
         if "origin" in request.headers:
             return "it comes from a web page"
         if self._settings.storage.gcs.anonymous:
-            # A page whose name was pointed here sends no Origin when it reads, but it cannot help naming itself.
+            # A web page whose name resolves to this address sends no Origin when it reads, but its name is in Host.
             known = _is_address(request.url.hostname or "")
             return "" if known else "the service must be named by its address, or as localhost"
-        return self._stranger(request.scope) if self._settings.loopback else "it listens to other machines"
+        return (
+            self._why_not_owner(request.scope) if self._settings.loopback else "it listens to other machines"
+        )
 
 
 def _is_address(host: str) -> bool:

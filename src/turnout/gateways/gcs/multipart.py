@@ -1,4 +1,4 @@
-"""`multipart/related` as uploads use it: a part of JSON, then the object's bytes to the end."""
+"""Parses `multipart/related` uploads: a JSON part, then the object's bytes."""
 
 import re
 from collections.abc import AsyncIterator
@@ -7,23 +7,31 @@ import msgspec
 
 from turnout.errors import Invalid, TooLarge
 
-_LARGEST_HEAD = 1 << 20
+_MAX_HEAD = 1 << 20
 
 
 async def split(content_type: str, body: AsyncIterator[bytes]) -> tuple[dict, str, AsyncIterator[bytes]]:
-    """The metadata, the media's own content type, and its bytes as they come. Raises Invalid."""
-    boundary = _boundary(content_type)
-    opening, between = b"--" + boundary, b"\r\n--" + boundary
-    # A newline in front, so that the first boundary looks like the others.
-    text = await _until(b"\r\n", body, lambda text: text.count(between) >= 2 and _ends_head(text, between))
-    _, first, rest = text.split(between, 2)
-    if not text.startswith(b"\r\n" + opening):
+    """The metadata, the content type of the media part, and a stream of its bytes. Raises Invalid.
+
+    Lines end with CRLF or, as gcloud and gcsfs send them, with LF: all of them as the first one does.
+    """
+    opening = b"--" + boundary(content_type)
+    text = await _until(b"", body, lambda text: b"\n" in text or len(text) > 1000)
+    found = re.match(re.escape(opening) + rb"[ \t]*(\r?\n)", text)
+    if not found:
         raise Invalid("the body does not begin with the boundary that Content-Type names")
-    _, _, document = first.partition(b"\r\n\r\n")
-    head, _, media = rest.partition(b"\r\n\r\n")
-    found = re.search(rb"^content-type:[ \t]*([^\r\n]+)", head, re.IGNORECASE | re.MULTILINE)
-    kind = found[1].decode("latin-1").strip() if found else ""
-    return metadata(document), kind, _without_end(media, body, between + b"--")
+    newline = found[1]
+    blank, between = newline * 2, newline + opening
+    text = await _until(text, body, lambda text: between in text and blank in text.partition(between)[2])
+    first, _, rest = text[len(opening) :].partition(between)
+    _, _, document = first.partition(blank)
+    head, _, media = rest.partition(blank)
+    kind = re.search(rb"^content-type:[ \t]*([^\r\n]+)", head, re.IGNORECASE | re.MULTILINE)
+    return (
+        metadata(document),
+        kind[1].decode("latin-1").strip() if kind else "",
+        _without_end(media, body, between + b"--"),
+    )
 
 
 def metadata(text: bytes) -> dict:
@@ -37,17 +45,18 @@ def metadata(text: bytes) -> dict:
     return document
 
 
-def _boundary(content_type: str) -> bytes:
+def boundary(content_type: str) -> bytes:
+    """Raises Invalid."""
     found = re.search(r"""boundary=(?:"([^"]{1,70})"|'([^']{1,70})'|([^\s;"']{1,70}))""", content_type)
     if not content_type.lower().startswith("multipart/") or not found:
-        raise Invalid(f"Content-Type must be multipart/related with a boundary, not {content_type!r}")
+        raise Invalid(f"Content-Type must be multipart with a boundary, not {content_type!r}")
     return (found[1] or found[2] or found[3]).encode("latin-1")
 
 
 async def _until(text: bytes, body: AsyncIterator[bytes], enough) -> bytes:  # noqa: ANN001
     while not enough(text):
-        if len(text) > _LARGEST_HEAD:
-            raise TooLarge(f"the metadata part is longer than {_LARGEST_HEAD} bytes")
+        if len(text) > _MAX_HEAD:
+            raise TooLarge(f"the metadata part is longer than {_MAX_HEAD} bytes")
         piece = await anext(body, None)
         if piece is None:
             raise Invalid("the body ends before its second part begins")
@@ -55,12 +64,8 @@ async def _until(text: bytes, body: AsyncIterator[bytes], enough) -> bytes:  # n
     return text
 
 
-def _ends_head(text: bytes, between: bytes) -> bool:
-    return b"\r\n\r\n" in text.split(between, 2)[2]
-
-
 async def _without_end(held: bytes, body: AsyncIterator[bytes], end: bytes) -> AsyncIterator[bytes]:
-    """The closing boundary is what the body ends with; the bytes before it are nobody's business."""
+    """Yields everything but the closing boundary at the end."""
     keep = len(end) + 2
     async for piece in body:
         held += piece

@@ -5,7 +5,7 @@ import time
 from typing import Any
 from urllib.parse import quote
 
-from turnout.storage.objects import Info
+from turnout.storage.embedded.objects import Info
 
 Document = dict[str, Any]
 
@@ -30,8 +30,18 @@ def bucket(base: str, name: str, created: int) -> Document:
     }
 
 
+def storage_layout(bucket: str) -> Document:
+    return {
+        "kind": "storage#storageLayout",
+        "bucket": bucket,
+        "location": "US",
+        "locationType": "multi-region",
+        "hierarchicalNamespace": {"enabled": False},
+    }
+
+
 def object_(base: str, bucket: str, info: Info) -> Document:
-    """`base`: the service as the client named it, for the links. Checksums are left out where none are known."""
+    """`base`: the URL by which the client reached the service, for the links. Unknown checksums are left out."""
     path = f"/storage/v1/b/{bucket}/o/{quote(info.key, safe='')}"
     at = stamp(info.modified)
     document: Document = {

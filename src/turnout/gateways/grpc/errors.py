@@ -1,4 +1,4 @@
-"""What went wrong, as gRPC tells it: a google.rpc.Status, which its clients make their exceptions from."""
+"""Errors as google.rpc.Status, from which gRPC clients make their exceptions."""
 
 from typing import Any
 from urllib.parse import quote
@@ -6,18 +6,18 @@ from urllib.parse import quote
 import msgspec
 from google.protobuf import any_pb2, json_format
 
-# The details of an answer can be read only if their messages are known.
+# Importing these messages makes the details of a response readable.
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from turnout.doors.grpc.rest import Unreachable
-from turnout.doors.grpc.transcode import NotUnderstood
-from turnout.errors import Denied, Invalid, TurnoutError
+from turnout.errors import Busy, Denied, Invalid, TurnoutError
+from turnout.gateways.grpc.rest import ServiceUnreachable
+from turnout.gateways.grpc.transcode import BadResponse
 
 Status = status_pb2.Status
 
 _DOMAIN = "aiplatform.googleapis.com"
 _ROOM = 3000
-"""Bytes for the text, and as many for the details: clients refuse answers with more than 8 KiB of metadata."""
+"""Bytes for the text, and the same for the details: clients refuse responses with more than 8 KiB of metadata."""
 
 _CODES = {
     400: "INVALID_ARGUMENT",
@@ -35,27 +35,28 @@ _CODES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-"""For answers that do not name a code themselves."""
+"""Codes by HTTP status, for responses that do not name a code."""
 
 _OURS: dict[type[TurnoutError], str] = {
+    Busy: "RESOURCE_EXHAUSTED",
     Denied: "PERMISSION_DENIED",
     Invalid: "INVALID_ARGUMENT",
-    NotUnderstood: "INTERNAL",
-    Unreachable: "UNAVAILABLE",
+    BadResponse: "INTERNAL",
+    ServiceUnreachable: "UNAVAILABLE",
 }
 
 
 def of_error(error: TurnoutError) -> Status:
-    """What went wrong at the door itself."""
+    """An error of the gateway itself."""
     code = _OURS.get(type(error), "INTERNAL")
     return status(code, error.message, code)
 
 
 def of_answer(http: int, body: bytes) -> Status:
-    """What an answer with an error says; one that is not in Google's form is the message as it is."""
+    """The error of a REST answer. A body that is not in Google's form becomes the message."""
     try:
-        told = msgspec.json.decode(body)["error"]
-        code, message, details = told["status"], str(told["message"]), told.get("details")
+        error = msgspec.json.decode(body)["error"]
+        code, message, details = error["status"], str(error["message"]), error.get("details")
         number = code_pb2.Code.Value(code)
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError, ValueError):
         text = body.decode(errors="replace").strip() or f"the service answered with HTTP {http}"
@@ -64,7 +65,7 @@ def of_answer(http: int, body: bytes) -> Status:
 
 
 def status(code: str, message: str, reason: str = "") -> Status:
-    """`reason` is for programs: what `exc.reason` will be."""
+    """`reason`: the text of `exc.reason` in the client."""
     found = Status(code=code_pb2.Code.Value(code), message=message)
     if reason:
         found.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason, domain=_DOMAIN))
@@ -77,12 +78,12 @@ def _packed(details: Any) -> list[any_pb2.Any]:
         try:
             packed.append(json_format.ParseDict(one, any_pb2.Any(), ignore_unknown_fields=True))
         except (json_format.ParseError, AttributeError, TypeError):
-            continue  # not known here: the rest is worth having
+            continue  # this detail cannot be decoded: keep the others
     return packed
 
 
 def _small(found: Status) -> Status:
-    """The text is sent percent-encoded, where a letter may take nine bytes, and again in the details."""
+    """Shortens the text, which is sent percent-encoded (up to nine bytes per letter) and again in the details."""
     text = found.message
     while len(quote(text)) > _ROOM:
         text = text[: min(len(text) * _ROOM // len(quote(text)), len(text) - 1)]

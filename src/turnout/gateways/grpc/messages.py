@@ -1,4 +1,4 @@
-"""Google's message classes for jobs, without the rest of the packages that they come in.
+"""Google's message classes for jobs, imported without the rest of their packages.
 
 Importing those as usual loads every service of Vertex: 70 MB and 3 seconds for each version of the API, where the
 messages of JobService take 4 MB and a tenth of a second.
@@ -17,13 +17,13 @@ from google.protobuf.message import Message
 VERSIONS = ("v1", "v1beta1")
 
 
-class Messages:
+class MessageClasses:
     """The classes of one version, by their names."""
 
     def __init__(self, version: str) -> None:
         package = f"google.cloud.aiplatform_{version}"
-        with _hollow(package), _hollow(f"{package}.types"):
-            # The last is for what operations carry, which must be known to be read.
+        with _without_init(package), _without_init(f"{package}.types"):
+            # The last module has the messages inside operations, which can be decoded only if they are imported.
             self._modules = [
                 importlib.import_module(f"{package}.types.{name}")
                 for name in ("job_service", "custom_job", "hyperparameter_tuning_job", "operation")
@@ -35,8 +35,8 @@ class Messages:
 
 
 @contextlib.contextmanager
-def _hollow(package: str) -> Iterator[None]:
-    """Lets modules of a package be imported without what its `__init__` would import, unless that was done already."""
+def _without_init(package: str) -> Iterator[None]:
+    """Lets modules of a package be imported without running its `__init__`, unless it is imported already."""
     if package in sys.modules:
         yield
         return
@@ -44,9 +44,9 @@ def _hollow(package: str) -> Iterator[None]:
     spec = importlib.machinery.PathFinder.find_spec(package, parent.__path__)
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError(f"{package} is not installed", name=package)
-    hollow = ModuleType(package)
-    hollow.__path__ = list(spec.submodule_search_locations)
-    sys.modules[package] = hollow
+    empty_package = ModuleType(package)
+    empty_package.__path__ = list(spec.submodule_search_locations)
+    sys.modules[package] = empty_package
     try:
         yield
     finally:

@@ -1,21 +1,22 @@
-"""The service's own REST API, over connections that are kept."""
+"""A client of the service's REST API that keeps its connections open."""
 
 import ssl
 from typing import NamedTuple
 
 import httpcore
 
-from turnout.doors.grpc.transcode import Call
+from turnout.access.peers import GATEWAY_HEADER
 from turnout.errors import TurnoutError
+from turnout.gateways.grpc.transcode import RestCall
 
 _CONNECTIONS = 256
 _IDLE_SECONDS = 3
-"""Less than the service's five: a call is never sent into a connection that it is about to close."""
+"""Less than the five seconds after which the service closes idle connections."""
 _CONNECT_SECONDS = 10
 
 
-class Unreachable(TurnoutError):
-    """The service is not there, or went away in the middle of the call."""
+class ServiceUnreachable(TurnoutError):
+    """The service cannot be reached, or ended during the call."""
 
 
 class Answer(NamedTuple):
@@ -24,18 +25,23 @@ class Answer(NamedTuple):
 
 
 class Rest:
-    def __init__(self, base: str, certificate: str) -> None:
-        """`certificate`: the one that the service answers with, as PEM."""
+    def __init__(self, base: str, certificate: str, secret: str = "") -> None:
+        """`certificate`: the service's own, as PEM. `secret`: proves to the service that this process sends a call."""
         self._base = base
+        self._own = [(GATEWAY_HEADER, secret)] if secret else []
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=_trusting(certificate) if certificate else None,
             max_connections=_CONNECTIONS,
             keepalive_expiry=_IDLE_SECONDS,
         )
 
-    async def send(self, call: Call, host: str, authorization: list[str]) -> Answer:
-        """`host`: what the caller knows the service by. Raises Unreachable."""
-        headers = [("Host", host), ("Content-Type", "application/json")]
+    async def send(self, call: RestCall, host: str, authorization: list[str]) -> Answer:
+        """`host`: the address by which the caller reached the service, or empty. Raises ServiceUnreachable."""
+        headers = [
+            ("Host", host or self._base.partition("//")[2]),
+            ("Content-Type", "application/json"),
+            *self._own,
+        ]
         headers += [("Authorization", one) for one in authorization]
         try:
             response = await self._pool.request(
@@ -47,7 +53,7 @@ class Rest:
             )
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             reason = str(error) or type(error).__name__
-            raise Unreachable(f"the service at {self._base} does not answer: {reason}") from None
+            raise ServiceUnreachable(f"the service at {self._base} does not answer: {reason}") from None
         return Answer(response.status, response.content)
 
     async def close(self) -> None:
@@ -55,7 +61,7 @@ class Rest:
 
 
 def _trusting(certificate: str) -> ssl.SSLContext:
-    """Trusts this certificate and no other, whoever signed it and whatever names it has: it is our own service's."""
+    """Trusts only this certificate, the service's own, regardless of its issuer and names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

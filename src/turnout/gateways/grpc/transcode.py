@@ -1,31 +1,33 @@
-"""Messages as REST calls, and REST answers as messages. Pure."""
+"""Converts messages to REST calls, and REST responses to messages. Pure."""
 
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from turnout.doors.grpc.methods import Method
+from turnout.bodies import MOST_VALUES
 from turnout.errors import Invalid, TurnoutError
+from turnout.gateways.grpc.methods import Method
 
+_SURELY_ALLOWED = 64 << 10
 LONGEST_TARGET = 60_000
-"""Characters. The service reads a line of 64 KiB at the most."""
+"""Characters. The service reads a request line of at most 64 KiB."""
 
 
-class Call(NamedTuple):
+class RestCall(NamedTuple):
     verb: str
     target: str
     """The path and the query, encoded."""
     body: bytes
 
 
-class NotUnderstood(TurnoutError):
-    """An answer of the service that the message classes here cannot hold."""
+class BadResponse(TurnoutError):
+    """The message classes cannot represent a response of the service."""
 
 
-def call(method: Method, request: bytes) -> Call:
+def call(method: Method, request: bytes) -> RestCall:
     """Raises Invalid."""
     fields = _fields(method, request)
     name = fields.pop(method.field, "")
@@ -34,30 +36,49 @@ def call(method: Method, request: bytes) -> Call:
     target = method.path.replace(f"{{{method.field}}}", quote(name, safe="/"))
     if method.body:
         content = fields if method.body == "*" else fields.get(method.body, {})
-        return Call(method.verb, target, msgspec.json.encode(content))
+        return RestCall(method.verb, target, msgspec.json.encode(content))
     target = f"{target}?{urlencode(fields)}" if fields else target
     if len(target) > LONGEST_TARGET:
         longest = max(fields, key=lambda field: len(str(fields[field])), default=method.field)
         raise Invalid(f"{longest} is too long", field=longest)
-    return Call(method.verb, target, b"")
+    return RestCall(method.verb, target, b"")
 
 
 def answer(method: Method, body: bytes) -> bytes:
-    """The message, as it goes over the wire. Raises NotUnderstood."""
+    """The encoded message. Raises BadResponse."""
     try:
-        # Fields that a newer service has are not for these classes.
+        # A newer service may have fields that these classes lack.
         message = json_format.Parse(body or b"{}", method.response(), ignore_unknown_fields=True)
         return message.SerializeToString()
     except (json_format.ParseError, UnicodeDecodeError) as error:
-        raise NotUnderstood(f"the answer is no {method.response.DESCRIPTOR.name}: {error}") from None
+        raise BadResponse(f"the response is not a valid {method.response.DESCRIPTOR.name}: {error}") from None
 
 
 def _fields(method: Method, request: bytes) -> dict:
     kind = method.request.DESCRIPTOR.name
     try:
-        return json_format.MessageToDict(method.request.FromString(request))
+        message = method.request.FromString(request)
+        if len(request) > _SURELY_ALLOWED and _values(message) > MOST_VALUES:
+            raise Invalid(f"{kind} is too large: it may have {MOST_VALUES} values")
+        return json_format.MessageToDict(message)
     except DecodeError:
-        raise Invalid(f"what was sent is no {kind}") from None
+        raise Invalid(f"the message is not a valid {kind}") from None
     except (json_format.Error, ValueError, TypeError, OverflowError) as error:
-        # A time, a duration or a mask that has no spelling in JSON.
-        raise Invalid(f"{kind} has a value that does not exist: {error}") from None
+        # A time, a duration or a mask that JSON cannot represent.
+        raise Invalid(f"{kind} has an invalid value: {error}") from None
+
+
+def _values(message: Message) -> int:
+    """The number of values, or any number above MOST_VALUES. A value takes much more memory than its bytes."""
+    count = 0
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else (value,)
+        count += len(values)
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for one in values:
+                count += _values(one)
+                if count > MOST_VALUES:
+                    break
+        if count > MOST_VALUES:
+            break
+    return count

@@ -1,28 +1,28 @@
-"""The door itself: who asks, what for, and S3's own words when it goes wrong."""
+"""The S3 application: authenticates a request, finds its operation, and answers errors in S3's format."""
 
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnout.access import Keys
-from turnout.doors.s3 import buckets, multipart, objects, xml
-from turnout.doors.s3.call import Call, Gone
-from turnout.doors.s3.errors import S3Error, translate
-from turnout.doors.s3.sign import UNSIGNED, Asked, parse_query, verify
+from turnout.access.sigv4 import UNSIGNED, HttpRequest, http_request
+from turnout.bodies import Bodies
 from turnout.errors import Invalid, TurnoutError
-from turnout.storage.objects import Embedded
+from turnout.gateways.s3 import buckets, multipart, objects, post, xml
+from turnout.gateways.s3.call import ClientDisconnected, S3Call
+from turnout.gateways.s3.errors import S3Error, translate
+from turnout.gateways.s3.sign import verify
+from turnout.storage.embedded.objects import EmbeddedStore
 from turnout.storage.source import check_bucket
 
-Handler = Callable[[Call], Awaitable[None]]
+Handler = Callable[[S3Call], Awaitable[None]]
 
 _log = logging.getLogger("turnout.s3")
-_THREADS = 8
 
-# Method, whether a key is named, and the parameter that makes it another operation.
+# Method, whether the URL has a key, and the subresource in its query.
 _OPERATIONS: dict[tuple[str, bool, str], Handler] = {
     ("DELETE", False, ""): buckets.remove,
     ("GET", False, ""): buckets.list_v1,
@@ -45,9 +45,9 @@ _OPERATIONS: dict[tuple[str, bool, str], Handler] = {
 }
 _COPIES: dict[Handler, Handler] = {objects.put: objects.copy, multipart.put_part: multipart.copy_part}
 
-# Parameters that make it another operation. One that we do not have must not be taken for a plain put or get.
-_TURNS = {
-    *(turn for _, _, turn in _OPERATIONS if turn),
+# Query parameters that select another operation. An unsupported one must not be taken for a plain put or get.
+_SUBRESOURCES = {
+    *(subresource for _, _, subresource in _OPERATIONS if subresource),
     "accelerate", "acl", "analytics", "attributes", "cors", "encryption", "intelligent-tiering", "inventory",
     "legal-hold", "lifecycle", "logging", "metadataTable", "metrics", "notification", "object-lock",
     "ownershipControls", "partNumber", "policy", "policyStatus", "publicAccessBlock", "renameObject", "replication",
@@ -56,77 +56,97 @@ _TURNS = {
 }  # fmt: skip
 
 
-def app(embedded: Embedded, keys: Keys, now: Callable[[], float], no_auth: bool = False) -> ASGIApp:
+def app(
+    embedded: EmbeddedStore, keys: Keys, now: Callable[[], float], bodies: Bodies, no_auth: bool = False
+) -> ASGIApp:
     """`now`: seconds since 1970. `no_auth`: every caller is the root key, signed or not."""
-    threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        asked = _asked(scope)
-        call = Call(asked, embedded, (receive, send), threads, secrets.token_hex(8))
+        request = http_request(scope)
+        call = S3Call(request, embedded, (receive, send), bodies, secrets.token_hex(8))
         try:
             await _answer(call, None if no_auth else keys, keys.root.project, now())
-        except Gone:
+        except ClientDisconnected:
             return
         except S3Error as error:
             await _refuse(call, error)
         except TurnoutError as error:
             await _refuse(call, translate(error))
-        except Exception:  # noqa: BLE001  whatever it is, the client hears of it in S3's words
-            _log.exception("%s %r", asked.method, asked.path)
-            await _refuse(call, S3Error("InternalError", "Something went wrong here; try again."))
+        except Exception:  # noqa: BLE001 (the client gets any error in S3's format)
+            _log.exception("%s %r", request.method, request.path)
+            await _refuse(call, S3Error("InternalError", "Internal error; try again."))
 
     return serve
 
 
-async def _answer(call: Call, keys: Keys | None, project: str, now: float) -> None:
-    asked = call.asked
+async def _answer(call: S3Call, keys: Keys | None, project: str, now: float) -> None:
+    """`keys`: None if signatures are not checked."""
     if keys is None:
-        payload = asked.header("x-amz-content-sha256") or UNSIGNED
+        payload = call.request.header("x-amz-content-sha256") or UNSIGNED
         call.signed_by(project, payload, None)
-    else:
-        key, payload, chain = verify(keys, asked, now)
+    elif not post.is_form(call.request):
+        call.request, key, payload, chain = verify(keys, call.request, now)
         call.signed_by(key.project, payload, chain)
-    call.bucket, call.key = _place(asked.path)
+        if not key.root:
+            call.end_when_revoked(keys, key.id)
+    request = call.request
+    call.bucket, call.key = _bucket_and_key(request.path)
     if not call.bucket:
-        if asked.method != "GET":
-            raise S3Error("MethodNotAllowed", "Only GET, for the list of buckets.")
+        if request.method != "GET":
+            raise S3Error("MethodNotAllowed", "Only GET is allowed here, for the list of buckets.")
         await buckets.list_buckets(call)
         return
     try:
         check_bucket(call.bucket, call.bucket)
     except Invalid as error:
         raise S3Error("InvalidBucketName", error.message) from None
-    await _operation(asked, bool(call.key))(call)
+    if post.is_form(request):
+        if call.key:
+            raise S3Error("MethodNotAllowed", "A form goes to the bucket; its field key names the object.")
+        await post.post(call, keys, now)
+        return
+    _refuse_promises(request)
+    await _operation(request, bool(call.key))(call)
 
 
-def _operation(asked: Asked, key: bool) -> Handler:
-    turns = {name for name, value in asked.query if name in _TURNS and (name, value) != ("versionId", "null")}
-    if "uploadId" in turns:
-        turns.discard("partNumber")
-    if "list-type" in turns and asked.param("list-type") != "2":
+def _refuse_promises(request: HttpRequest) -> None:
+    """Raises NotImplemented for what the client would rely on and the gateway does not have."""
+    for name, value in request.headers:
+        if name.startswith("x-amz-object-lock-"):
+            raise S3Error("NotImplemented", "Objects cannot be locked here.")
+        if name == "x-amz-bucket-object-lock-enabled" and value.lower() == "true":
+            raise S3Error("NotImplemented", "Buckets with locked objects are not supported.")
+        if "server-side-encryption-customer-" in name:
+            raise S3Error("NotImplemented", "Encryption with customer keys is not supported.")
+
+
+def _operation(request: HttpRequest, key: bool) -> Handler:
+    subresources = {
+        name
+        for name, value in request.query
+        if name in _SUBRESOURCES and (name, value) != ("versionId", "null")
+    }
+    if "uploadId" in subresources:
+        subresources.discard("partNumber")
+    if "list-type" in subresources and request.param("list-type") != "2":
         raise S3Error("InvalidArgument", "list-type must be 2.")
-    turn = min(turns, default="")
-    handler = _OPERATIONS.get((asked.method, key, turn))
-    if handler is None or len(turns) > 1:
-        if not turns and asked.method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
-            raise S3Error("MethodNotAllowed", f"{asked.method} is not allowed here.")
+    subresource = min(subresources, default="")
+    handler = _OPERATIONS.get((request.method, key, subresource))
+    if handler is None or len(subresources) > 1:
+        if not subresources and request.method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
+            raise S3Error("MethodNotAllowed", f"{request.method} is not allowed here.")
         raise S3Error(
-            "NotImplemented", f"{asked.method} with {', '.join(sorted(turns))} is not supported here."
+            "NotImplemented",
+            f"{request.method} with {', '.join(sorted(subresources))} is not supported here.",
         )
-    if asked.header("x-amz-copy-source") and handler in _COPIES:
+    if request.header("x-amz-copy-source") and handler in _COPIES:
         return _COPIES[handler]
     return handler
 
 
-def _asked(scope: Scope) -> Asked:
-    headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-    path = scope.get("raw_path") or scope["path"].encode()
-    return Asked(scope["method"], path.partition(b"?")[0], parse_query(scope["query_string"]), headers)
-
-
-def _place(path: bytes) -> tuple[str, str]:
+def _bucket_and_key(path: bytes) -> tuple[str, str]:
     try:
         text = unquote_to_bytes(path).decode()
     except UnicodeDecodeError:
@@ -135,13 +155,13 @@ def _place(path: bytes) -> tuple[str, str]:
     return bucket, key
 
 
-async def _refuse(call: Call, error: S3Error) -> None:
+async def _refuse(call: S3Call, error: S3Error) -> None:
     if call.started:
-        return  # the connection ends short of what was promised, which the client notices
-    asked = call.asked
+        return  # the body is shorter than Content-Length, which the client notices
+    request = call.request
     if error.status == 304:
         await call.reply(304)
         return
-    text = xml.failure(error, unquote_to_bytes(asked.path).decode("utf-8", "replace"), call.request_id)
-    body = b"" if asked.method == "HEAD" else (xml.HEAD + text).encode()
+    text = xml.failure(error, unquote_to_bytes(request.path).decode("utf-8", "replace"), call.request_id)
+    body = b"" if request.method == "HEAD" else (xml.HEAD + text).encode()
     await call.reply(error.status, {"content-type": "application/xml"}, body)

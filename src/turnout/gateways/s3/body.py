@@ -1,6 +1,6 @@
-"""The body of a request: out of its aws-chunked wrapping if it has one, and held against all that was said about it.
+"""Decodes the body of a request, which may be aws-chunked, and verifies its length, signatures and checksums.
 
-Everything here is plain computation for a thread; nothing counts before `finish` has returned.
+It is pure computation, for a thread. The body is not verified before `finish` has returned.
 """
 
 import base64
@@ -12,23 +12,23 @@ import zlib
 from collections.abc import Iterable
 from typing import Protocol
 
-from turnout.doors.s3.errors import S3Error
-from turnout.doors.s3.sign import EMPTY_SHA256, UNSIGNED, Asked, Chain
+from turnout.access.sigv4 import EMPTY_SHA256, UNSIGNED, ChunkSigner, HttpRequest
+from turnout.gateways.s3.errors import S3Error
 
 STREAMING = "STREAMING-"
-LARGEST = 5 << 30
-"""Of one PUT or part, as S3 has it."""
+MAX_BODY = 5 << 30
+"""S3's limit for one PUT or part."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,9})(?:;chunk-signature=([0-9a-f]{64}))?\s*")
-_LONGEST_LINE = 4096
-_LONGEST_TRAILER = 16384
+_MAX_LINE = 4096
+_MAX_TRAILER = 16384
 _SIGNED = ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER")
 _UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 
 
-class Target(Protocol):
-    """Where the bytes go. It knows two sums of them anyway."""
+class BodyWriter(Protocol):
+    """Receives the bytes and computes two of their checksums."""
 
     def write(self, data: bytes, /) -> None: ...
     @property
@@ -38,25 +38,27 @@ class Target(Protocol):
 
 
 class Body:
-    def __init__(self, asked: Asked, payload: str, chain: Chain | None, target: Target) -> None:
-        """`chain`: None if signatures do not matter here. Raises S3Error for what cannot be right."""
+    def __init__(
+        self, request: HttpRequest, payload: str, chain: ChunkSigner | None, target: BodyWriter
+    ) -> None:
+        """`chain`: None if signatures are not verified. Raises S3Error for contradictory headers."""
         self._payload = payload
         self._target = target
-        self._length = _length(asked, payload)
+        self._length = _length(request, payload)
         self._size = 0
         self._sha256 = hashlib.sha256() if _HASH.fullmatch(payload) and payload != EMPTY_SHA256 else None
         self._chunks = _Chunks(chain if payload in _SIGNED else None) if _is_chunked(payload) else None
-        self._said = {name: value for name, value in asked.headers if _is_sum(name)}
-        promised = asked.header("x-amz-trailer").lower().split(",")
-        self._promised = [name.strip() for name in promised if name.strip()]
-        self._md5 = _decoded(asked.header("content-md5"), 16) if asked.header("content-md5") else b""
-        self._sums = {name: _CHECKSUMS[name]() for name in _checkable((*self._said, *self._promised))}
+        self._given = {name: value for name, value in request.headers if _is_sum(name)}
+        announced = request.header("x-amz-trailer").lower().split(",")
+        self._announced = [name.strip() for name in announced if name.strip()]
+        self._md5 = _decoded(request.header("content-md5"), 16) if request.header("content-md5") else b""
+        self._sums = {name: _CHECKSUMS[name]() for name in _checkable((*self._given, *self._announced))}
 
     def feed(self, data: bytes) -> None:
         for piece in self._chunks.feed(data) if self._chunks else (data,):
             self._size += len(piece)
-            if self._size > (LARGEST if self._length is None else self._length):
-                raise S3Error("EntityTooLarge", "The body is longer than was said, or than 5 GiB.")
+            if self._size > (MAX_BODY if self._length is None else self._length):
+                raise S3Error("EntityTooLarge", "The body is longer than its declared length, or than 5 GiB.")
             if self._sha256:
                 self._sha256.update(piece)
             for one in self._sums.values():
@@ -64,22 +66,22 @@ class Body:
             self._target.write(piece)
 
     def finish(self) -> dict[str, str]:
-        """The checksums that were given and are right, as header names and values. Raises S3Error."""
+        """The checksums that the client gave, as header names and values. Raises S3Error if one does not match."""
         if self._chunks:
-            self._said |= self._trailers(self._chunks.finish())
+            self._given |= self._trailers(self._chunks.finish())
         if self._length is not None and self._size != self._length:
-            raise S3Error("IncompleteBody", "The body is shorter than was said.")
+            raise S3Error("IncompleteBody", "The body is shorter than its declared length.")
         if _HASH.fullmatch(self._payload):
             got = self._sha256.hexdigest() if self._sha256 else EMPTY_SHA256 if not self._size else ""
             if not hmac.compare_digest(got, self._payload):
-                raise S3Error("XAmzContentSHA256Mismatch", "The body is not what x-amz-content-sha256 says.")
+                raise S3Error("XAmzContentSHA256Mismatch", "The body does not match x-amz-content-sha256.")
         if self._md5 and self._target.md5 != self._md5.hex():
             raise S3Error("BadDigest", "The Content-MD5 that you gave does not match what was received.")
         return self._check_sums()
 
     def _trailers(self, came: dict[str, str]) -> dict[str, str]:
-        """What nobody announced could not be computed while the bytes went by, so it cannot be checked."""
-        unannounced = [name for name in came if name not in self._promised]
+        """A checksum that was not announced was not computed while the body arrived, so it cannot be verified."""
+        unannounced = [name for name in came if name not in self._announced]
         if unannounced:
             raise S3Error(
                 "MalformedTrailerError", f"The trailer {unannounced[0]} was not announced in x-amz-trailer."
@@ -88,21 +90,21 @@ class Body:
 
     def _check_sums(self) -> dict[str, str]:
         right: dict[str, str] = {}
-        missing = [name for name in self._promised if name in self._sums and name not in self._said]
+        missing = [name for name in self._announced if name in self._sums and name not in self._given]
         if missing:
-            raise S3Error("InvalidRequest", f"The trailer {missing[0]} was promised and did not come.")
+            raise S3Error("InvalidRequest", f"The trailer {missing[0]} was announced but is missing.")
         for name, one in self._sums.items():
             digest = base64.b64encode(one.digest()).decode()
             if name == _CRC32C:
                 digest = self._target.crc32c
-            if digest != self._said[name]:
+            if digest != self._given[name]:
                 raise S3Error("BadDigest", f"The {name} that you gave does not match what was received.")
             right[name] = digest
         return right
 
 
 class _Chunks:
-    def __init__(self, chain: Chain | None) -> None:
+    def __init__(self, chain: ChunkSigner | None) -> None:
         self._chain = chain
         self._rest = b""
         self._left = 0
@@ -132,7 +134,7 @@ class _Chunks:
             self._line(data[at:end].rstrip(b"\r"))
             at = end + 1
         self._rest = data[at:]
-        if len(self._rest) > _LONGEST_LINE:
+        if len(self._rest) > _MAX_LINE:
             raise _malformed()
         return pieces
 
@@ -160,7 +162,7 @@ class _Chunks:
         elif self._part == "trailer":
             name, _, value = line.decode("latin-1").partition(":")
             self._trailer[name.strip().lower()] = value.strip()
-            if sum(map(len, self._trailer.values())) + 64 * len(self._trailer) > _LONGEST_TRAILER:
+            if sum(map(len, self._trailer.values())) + 64 * len(self._trailer) > _MAX_TRAILER:
                 raise _malformed()
         else:
             raise _malformed()
@@ -186,7 +188,7 @@ class _Chunks:
 
     def _compare(self, expected: str, given: str) -> None:
         if not hmac.compare_digest(expected.encode(), given.encode()):
-            raise S3Error("SignatureDoesNotMatch", "The signature of a chunk of the body does not fit.")
+            raise S3Error("SignatureDoesNotMatch", "The signature of a chunk of the body does not match.")
 
 
 class _Crc32:
@@ -200,8 +202,8 @@ class _Crc32:
         return self._value.to_bytes(4, "big")
 
 
-class _Elsewhere:
-    """The target has it."""
+class _ComputedByTarget:
+    """A checksum that the target computes."""
 
     def update(self, data: bytes) -> None:
         del data
@@ -212,7 +214,7 @@ class _Elsewhere:
 
 class _Crc64Nvme:
     def __init__(self) -> None:
-        # Only those who are asked for it pay for it.
+        # Imported only if a client uses this checksum.
         from anycrc import Model
 
         self._crc = Model("CRC64-NVME")
@@ -229,7 +231,7 @@ _CHECKSUM = "x-amz-checksum-"
 _CRC32C = f"{_CHECKSUM}crc32c"
 _CHECKSUMS = {
     f"{_CHECKSUM}crc32": _Crc32,
-    _CRC32C: _Elsewhere,
+    _CRC32C: _ComputedByTarget,
     f"{_CHECKSUM}crc64nvme": _Crc64Nvme,
     f"{_CHECKSUM}sha1": hashlib.sha1,
     f"{_CHECKSUM}sha256": hashlib.sha256,
@@ -259,14 +261,14 @@ def _is_chunked(payload: str) -> bool:
     return True
 
 
-def _length(asked: Asked, payload: str) -> int | None:
+def _length(request: HttpRequest, payload: str) -> int | None:
     chunked = payload.startswith(STREAMING)
-    text = asked.header("x-amz-decoded-content-length" if chunked else "content-length")
-    if not text and not chunked and not asked.header("transfer-encoding"):
+    text = request.header("x-amz-decoded-content-length" if chunked else "content-length")
+    if not text and not chunked and not request.header("transfer-encoding"):
         return 0
     if not text.isascii() or not text.isdecimal():
         raise S3Error("MissingContentLength", "The length of the body must be given.")
-    if len(text) > 15 or int(text) > LARGEST:
+    if len(text) > 15 or int(text) > MAX_BODY:
         raise S3Error("EntityTooLarge", "More than 5 GiB must be uploaded in parts.")
     if not payload.startswith(STREAMING) and payload != UNSIGNED and not _HASH.fullmatch(payload):
         raise S3Error("InvalidArgument", "x-amz-content-sha256 must be a SHA-256 in hex or UNSIGNED-PAYLOAD.")
@@ -276,10 +278,10 @@ def _length(asked: Asked, payload: str) -> int | None:
 def _decoded(text: str, size: int) -> bytes:
     try:
         digest = base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except (binascii.Error, ValueError):
         digest = b""
     if len(digest) != size:
-        raise S3Error("InvalidDigest", "The Content-MD5 that you gave is no base64 of an MD5.")
+        raise S3Error("InvalidDigest", "The Content-MD5 that you gave is not the base64 of an MD5.")
     return digest
 
 

@@ -1,86 +1,121 @@
-"""One request and the way to its answer."""
+"""One request and its response."""
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Send
 
-from turnout.doors.s3 import xml
-from turnout.doors.s3.body import Body, Target
-from turnout.doors.s3.errors import S3Error
-from turnout.doors.s3.sign import Asked, Chain
-from turnout.storage import embedded_sums as sums
-from turnout.storage.objects import Embedded
+from turnout import pools
+from turnout.access import Keys
+from turnout.access.revoked import unless_revoked
+from turnout.access.sigv4 import ChunkSigner, HttpRequest
+from turnout.bodies import STRANGER, WINDOW, Bodies, Reservation, known, uploading
+from turnout.gateways.s3 import xml
+from turnout.gateways.s3.body import Body, BodyWriter
+from turnout.gateways.s3.errors import S3Error
+from turnout.storage.embedded import checksums
+from turnout.storage.embedded.objects import EmbeddedStore
 
-PIECE = 1 << 20
+PIECE = WINDOW // 2
 
-_LARGEST_DOCUMENT = 4 << 20
+_MAX_DOCUMENT = 4 << 20
 _KEEP_ALIVE = 5.0
-"""Seconds. A client waits a minute for a byte; what takes longer is kept company with blanks, as S3 does."""
+"""Seconds. Clients wait a minute for a byte, so a slow response begins with blanks, as it does at S3."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Headers = dict[str, str]
 
 
-class Gone(Exception):
-    """The client went away."""
+class ClientDisconnected(Exception):
+    """The client has closed the connection."""
 
 
-class Call:
+class S3Call:
     def __init__(
         self,
-        asked: Asked,
-        embedded: Embedded,
+        request: HttpRequest,
+        embedded: EmbeddedStore,
         channel: tuple[Receive, Send],
-        threads: ThreadPoolExecutor,
+        bodies: Bodies,
         request_id: str,
     ) -> None:
-        self.asked = asked
+        self.request = request
         self.embedded = embedded
         self.request_id = request_id
         self.bucket = self.key = self.project = ""
         self.started = False
-        self._reading = False
+        self._reading = self._read = False
         self._payload, self._chain = "", None
+        self._key: tuple[Keys, str] | None = None
         self._receive, self._send = channel
-        self._threads = threads
+        self._bodies = bodies
 
-    def signed_by(self, project: str, payload: str, chain: Chain | None) -> None:
-        """Whose request it is, and what its body is said to be."""
+    def signed_by(self, project: str, payload: str, chain: ChunkSigner | None) -> None:
+        """Sets the project, and what the client declares about the body."""
         self.project, self._payload, self._chain = project, payload, chain
 
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """In a thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+    def end_when_revoked(self, keys: Keys, key_id: str) -> None:
+        """Ends long work of this call when the key is revoked."""
+        self._key = keys, key_id
 
-    async def pour(self, target: Target) -> Body:
-        """All of the body into the target. What was said about it is checked by the `finish` of what is returned."""
-        body = Body(self.asked, self._payload, self._chain, target)
+    async def while_allowed(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns the result of `work`. Cancels it and raises Unauthenticated when the key is revoked."""
+        return await (unless_revoked(*self._key, work) if self._key else work)
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls the function in a thread."""
+        return await pools.disk.run(self.project, function, *args, **kwargs)
+
+    async def receive_body(self, target: BodyWriter) -> Body:
+        """Writes the body to the target. Call `finish` of the returned body to verify it."""
+        with self._bodies.open(uploading(self.project)) as reservation:
+            await reservation.reserve(WINDOW)
+            return await self._receive_body(target)
+
+    async def _receive_body(self, target: BodyWriter) -> Body:
+        body = Body(self.request, self._payload, self._chain, target)
+        await self._feed(body.feed, self.pieces())
+        return body
+
+    def unauthenticated_body(self) -> Reservation:
+        """Reserves memory for a body whose sender is not authenticated yet."""
+        return self._bodies.open(STRANGER)
+
+    async def write_pieces(self, feed: Callable[[bytes], None], first: bytes) -> None:
+        """Calls `feed` in threads with `first` and with the rest of the body."""
+        with self._bodies.open(uploading(self.project)) as reservation:
+            await reservation.reserve(WINDOW)
+            await self.run(feed, first)
+            await self._feed(feed, self.pieces())
+
+    async def _feed(self, feed: Callable[[bytes], None], pieces: AsyncIterator[bytes]) -> None:
         writing: asyncio.Future[None] | None = None
         try:
-            async for piece in self._pieces():
+            async for piece in pieces:
                 if writing:
                     await writing
-                writing = asyncio.ensure_future(self.run(body.feed, piece))
+                writing = asyncio.ensure_future(self.run(feed, piece))
             if writing:
                 await writing
         finally:
             if writing and not writing.done():
-                # Nobody will ask for it any more. It ends by itself before whatever else the target is told.
+                # Its result is not needed. The target's lock lets it end before the next call.
                 writing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        return body
 
     async def document(self) -> bytes:
-        """A small body, whole."""
+        """Reads a small body."""
         memory = _Memory()
-        body = await self.pour(memory)
-        body.finish()
-        return b"".join(memory.pieces)
+        length = self.request.header("x-amz-decoded-content-length") or self.request.header("content-length")
+        size = int(length) if re.fullmatch(r"\d{1,9}", length, re.ASCII) else _MAX_DOCUMENT
+        with self._bodies.open(known(self.project)) as reservation:
+            await reservation.reserve(min(size, _MAX_DOCUMENT))
+            body = await self._receive_body(memory)
+            body.finish()
+            return b"".join(memory.pieces)
 
     async def reply(self, status: int, headers: Headers | None = None, body: bytes = b"") -> None:
         length = {} if status in (204, 304) else {"content-length": str(len(body))}
@@ -91,7 +126,7 @@ class Call:
         await self.reply(200, {"content-type": "application/xml"}, (xml.HEAD + text).encode())
 
     async def reply_late(self, work: Callable[[], str], failure: Callable[[Exception], str]) -> None:
-        """A document that may take long to come about. If it fails after the start, its place is the error's."""
+        """Sends a document that takes long to make. If it fails after the status was sent, sends the error instead."""
         task = asyncio.ensure_future(self.run(work))
         while not (await asyncio.wait((task,), timeout=_KEEP_ALIVE))[0]:
             if not self.started:
@@ -103,14 +138,14 @@ class Call:
             return
         try:
             await self.send(task.result().encode(), more=False)
-        except Exception as error:  # noqa: BLE001  the status is sent: the document is the only place left to say it
+        except Exception as error:  # noqa: BLE001 (the status is sent, so the document has to report it)
             await self.send(failure(error).encode(), more=False)
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
         given = {"x-amz-request-id": self.request_id} | headers
-        if self.asked.header("expect") and not self._reading:
-            # The client now keeps its body to itself, so what comes next would be taken for it.
+        if self.request.header("expect") and not self._reading:
+            # The client does not send the body now, so the next request would be taken for it.
             given["connection"] = "close"
         pairs = [
             (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in given.items()
@@ -120,25 +155,31 @@ class Call:
     async def send(self, data: bytes, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def gone(self) -> None:
-        """Returns when the client has gone."""
+    async def disconnected(self) -> None:
+        """Returns when the client has closed the connection."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self, gather: int = PIECE) -> AsyncGenerator[bytes]:
+        """The rest of the body, in pieces of at least `gather` bytes, except for the last."""
         pending: list[bytes] = []
-        size, more = 0, True
+        size, more = 0, not self._read
         self._reading = True
         while more:
-            message = await self._receive()
+            message = await self.while_allowed(_received(self._receive))
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientDisconnected
             pending.append(message.get("body", b""))
             size += len(pending[-1])
             more = message.get("more_body", False)
-            if size >= PIECE or (size and not more):
+            self._read = not more
+            if size >= gather or (size and not more):
                 yield b"".join(pending)
                 pending, size = [], 0
+
+
+async def _received(receive: Receive) -> Message:
+    return await receive()
 
 
 class _Memory:
@@ -148,7 +189,7 @@ class _Memory:
 
     def write(self, data: bytes) -> None:
         self._size += len(data)
-        if self._size > _LARGEST_DOCUMENT:
+        if self._size > _MAX_DOCUMENT:
             raise S3Error("EntityTooLarge", "The document is too long.")
         self.pieces.append(data)
 
@@ -158,4 +199,4 @@ class _Memory:
 
     @property
     def crc32c(self) -> str:
-        return sums.spelt(sums.extend(0, b"".join(self.pieces)))
+        return checksums.encode(checksums.extend(0, b"".join(self.pieces)))

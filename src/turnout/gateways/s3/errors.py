@@ -1,12 +1,14 @@
-"""S3's codes, and which of our errors is which of them."""
+"""S3's error codes, and the code of each of our errors."""
 
 from turnout.errors import (
     AlreadyExists,
+    Busy,
     Denied,
     Invalid,
     NotFound,
     TooLarge,
     TurnoutError,
+    Unauthenticated,
     Unavailable,
     Unsupported,
     WrongState,
@@ -24,6 +26,7 @@ STATUS = {
     "EntityTooLarge": 400,
     "EntityTooSmall": 400,
     "IncompleteBody": 400,
+    "IncorrectNumberOfFilesInPostRequest": 400,
     "InsufficientStorage": 507,
     "InternalError": 500,
     "InvalidAccessKeyId": 403,
@@ -32,11 +35,14 @@ STATUS = {
     "InvalidDigest": 400,
     "InvalidPart": 400,
     "InvalidPartOrder": 400,
+    "InvalidPolicyDocument": 400,
     "InvalidRange": 416,
     "InvalidRequest": 400,
     "KMS.NotFoundException": 400,
+    "MalformedPOSTRequest": 400,
     "MalformedTrailerError": 400,
     "MalformedXML": 400,
+    "MaxPostPreDataLengthExceededError": 400,
     "MethodNotAllowed": 405,
     "MissingContentLength": 411,
     "NoSuchBucket": 404,
@@ -46,7 +52,10 @@ STATUS = {
     "NotModified": 304,
     "PreconditionFailed": 412,
     "RequestTimeTooSkewed": 403,
+    "RequestTimeout": 400,
     "SignatureDoesNotMatch": 403,
+    "SlowDown": 503,
+    "UserKeyMustBeSpecified": 400,
     "XAmzContentSHA256Mismatch": 400,
 }
 
@@ -76,6 +85,8 @@ def translate(error: TurnoutError) -> S3Error:
             code = "BucketAlreadyOwnedByYou"
         case AlreadyExists() | WrongState():
             code = "PreconditionFailed"
+        case Unauthenticated():
+            code = "InvalidAccessKeyId"
         case Denied():
             code = "AccessDenied"
         case Invalid():
@@ -84,6 +95,8 @@ def translate(error: TurnoutError) -> S3Error:
             code = "EntityTooLarge"
         case Unsupported():
             code = "NotImplemented"
+        case Busy():
+            code = "SlowDown"
         case Unavailable():
             code = "InsufficientStorage"
         case _:

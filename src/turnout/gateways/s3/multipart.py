@@ -9,42 +9,42 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 
-from turnout.doors.s3 import conditions, parts, times, xml
-from turnout.doors.s3.call import PIECE, Call, Headers
-from turnout.doors.s3.errors import S3Error
-from turnout.doors.s3.objects import copied, copy_source, described, late
-from turnout.doors.s3.parts import MOST_PARTS, About, NewPart, Part, Upload
 from turnout.errors import NotFound
-from turnout.storage.objects import Expect
+from turnout.gateways.s3 import conditions, parts, times, xml
+from turnout.gateways.s3.call import PIECE, Headers, S3Call
+from turnout.gateways.s3.errors import S3Error
+from turnout.gateways.s3.objects import copied, copy_source, late_error, written_headers
+from turnout.gateways.s3.parts import MAX_PARTS, NewPart, Part, Upload, UploadInfo
+from turnout.storage.embedded.objects import Expect
 
-_SMALLEST = 5 << 20
-"""Of all parts but the last, as S3 has it."""
+_MIN_PART = 5 << 20
+"""S3's minimum size of a part, except for the last."""
 
 
-class _Named(NamedTuple):
+class _PartRef(NamedTuple):
     number: int
     etag: str
 
 
-async def create(call: Call) -> None:
+async def create(call: S3Call) -> None:
     await call.document()
-    kind, facts = described(call)
+    kind, metadata = written_headers(call)
 
     def begin() -> Upload:
-        # As if it were written now, so that what is wrong is said before gigabytes are sent.
-        call.embedded.writer(call.bucket, call.key, call.project, kind, facts).abort()
-        about = About(call.bucket, call.key, call.project, kind, facts, time.time_ns())
-        return parts.begin(call.embedded.uploads(), about)
+        # A trial writer reports errors before the client sends gigabytes.
+        call.embedded.writer(call.bucket, call.key, call.project, kind, metadata).abort()
+        info = UploadInfo(call.bucket, call.key, call.project, kind, metadata, time.time_ns())
+        return parts.begin(call.embedded.uploads(), info)
 
     upload = await call.run(begin)
     await call.reply_xml(_result("InitiateMultipartUploadResult", upload, ""))
 
 
-async def put_part(call: Call) -> None:
+async def put_part(call: S3Call) -> None:
     number = _number(call)
     part = NewPart(await _find(call), number)
     try:
-        body = await call.pour(part)
+        body = await call.receive_body(part)
 
         def finish() -> Headers:
             checksums = body.finish()
@@ -57,17 +57,17 @@ async def put_part(call: Call) -> None:
     await call.reply(200, {"etag": f'"{part.md5}"'} | checksums)
 
 
-async def copy_part(call: Call) -> None:
+async def copy_part(call: S3Call) -> None:
     number, source = _number(call), copy_source(call)
     upload = await _find(call)
     info = await call.run(call.embedded.info, *source, call.project)
-    conditions.check(call.asked, info, "x-amz-copy-source-")
+    conditions.check(call.request, info, "x-amz-copy-source-")
 
     def work() -> str:
         file, info = call.embedded.open(*source, call.project)
         part = NewPart(upload, number)
         try:
-            text = call.asked.header("x-amz-copy-source-range")
+            text = call.request.header("x-amz-copy-source-range")
             pread = call.embedded.pread(file, info)
             _copy(pread, *(conditions.span(text, info.size) or (0, info.size)), part)
             part.commit()
@@ -76,10 +76,10 @@ async def copy_part(call: Call) -> None:
             os.close(file)
         return copied("CopyPartResult", part.md5, time.time_ns())
 
-    await call.reply_late(work, lambda error: late(call, error))
+    await call.reply_late(work, lambda error: late_error(call, error))
 
 
-async def list_parts(call: Call) -> None:
+async def list_parts(call: S3Call) -> None:
     upload = await _find(call)
     after = _count(call, "part-number-marker", 0)
     limit = min(1000, _count(call, "max-parts", 1000))
@@ -98,18 +98,18 @@ async def list_parts(call: Call) -> None:
     await call.reply_xml(_result("ListPartsResult", upload, head + rows))
 
 
-async def list_uploads(call: Call) -> None:
+async def list_uploads(call: S3Call) -> None:
     if not await call.run(call.embedded.has_bucket, call.bucket, call.project):
         raise S3Error("NoSuchBucket", f"there is no bucket {call.bucket!r}")
-    prefix = call.asked.param("prefix") or ""
+    prefix = call.request.param("prefix") or ""
 
     def find() -> list[Upload]:
         return list(parts.unfinished(call.embedded.uploads(), call.bucket, call.project))
 
-    found = [one for one in await call.run(find) if one.about.key.startswith(prefix)]
+    found = [one for one in await call.run(find) if one.info.key.startswith(prefix)]
     rows = "".join(
-        f"<Upload><Key>{xml.spell(one.about.key)}</Key><UploadId>{one.id}</UploadId>"
-        f"<Initiated>{times.iso(one.about.made)}</Initiated></Upload>"
+        f"<Upload><Key>{xml.escape_text(one.info.key)}</Key><UploadId>{one.id}</UploadId>"
+        f"<Initiated>{times.iso(one.info.made)}</Initiated></Upload>"
         for one in found
     )
     await call.reply_xml(
@@ -118,47 +118,47 @@ async def list_uploads(call: Call) -> None:
     )
 
 
-async def complete(call: Call) -> None:
-    named = _named(await call.document())
-    expect = conditions.expected(call.asked)
-    etag = _etag(named)
+async def complete(call: S3Call) -> None:
+    listed = _listed_parts(await call.document())
+    expect = conditions.expected(call.request)
+    etag = _etag(listed)
     try:
         upload = await _find(call)
     except S3Error:
-        if not await _is_there(call, etag):
+        if not await _has_object(call, etag):
             raise
-        await call.reply_xml(_completed(call, etag))  # asked again, as the first answer was lost
+        await call.reply_xml(_completed(call, etag))  # a retry: the first response was lost
         return
 
     def work() -> str:
-        _join(call, upload, named, etag, expect)
+        _join_parts(call, upload, listed, etag, expect)
         return _completed(call, etag)
 
-    await call.reply_late(work, lambda error: late(call, error))
+    await call.reply_late(work, lambda error: late_error(call, error))
 
 
-async def abort(call: Call) -> None:
+async def abort(call: S3Call) -> None:
     upload = await _find(call)
     await call.run(upload.remove)
     await call.reply(204)
 
 
-async def _find(call: Call) -> Upload:
-    upload_id = call.asked.param("uploadId") or ""
+async def _find(call: S3Call) -> Upload:
+    upload_id = call.request.param("uploadId") or ""
     return await call.run(
         lambda: parts.find(call.embedded.uploads(), upload_id, call.bucket, call.key, call.project)
     )
 
 
-def _number(call: Call) -> int:
+def _number(call: S3Call) -> int:
     number = _count(call, "partNumber", 0)
-    if not 1 <= number <= MOST_PARTS:
-        raise S3Error("InvalidArgument", f"partNumber must be from 1 to {MOST_PARTS}.")
+    if not 1 <= number <= MAX_PARTS:
+        raise S3Error("InvalidArgument", f"partNumber must be from 1 to {MAX_PARTS}.")
     return number
 
 
-def _count(call: Call, name: str, default: int) -> int:
-    text = call.asked.param(name) or str(default)
+def _count(call: S3Call, name: str, default: int) -> int:
+    text = call.request.param(name) or str(default)
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise S3Error("InvalidArgument", f"{name} must be a number.")
     return int(text)
@@ -168,47 +168,47 @@ def _copy(pread: Callable[[int, int], bytes], begin: int, end: int, part: NewPar
     while begin < end:
         piece = pread(min(PIECE, end - begin), begin)
         if not piece:
-            raise S3Error("PreconditionFailed", "The source has become shorter while it was being copied.")
+            raise S3Error("PreconditionFailed", "The source became shorter during the copy.")
         part.write(piece)
         begin += len(piece)
 
 
-def _named(text: bytes) -> list[_Named]:
+def _listed_parts(text: bytes) -> list[_PartRef]:
     root = xml.parse(text)
-    named: list[_Named] = []
+    listed: list[_PartRef] = []
     for one in root.findall("Part"):
         number, etag = xml.value(one, "PartNumber").strip(), xml.value(one, "ETag").strip().strip('"')
         if not number.isascii() or not number.isdecimal() or len(number) > 5 or len(etag) != 32:
             raise S3Error(
-                "InvalidPart", f"Part {number[:20]!r} has no number or no ETag of one that was uploaded."
+                "InvalidPart", f"Part {number[:20]!r} needs a number and the ETag of an uploaded part."
             )
-        named.append(_Named(int(number), etag.lower()))
-    if root.tag != "CompleteMultipartUpload" or not 1 <= len(named) <= MOST_PARTS:
-        raise S3Error("MalformedXML", f"A CompleteMultipartUpload document has 1 to {MOST_PARTS} parts.")
-    if any(one.number >= other.number for one, other in itertools.pairwise(named)):
+        listed.append(_PartRef(int(number), etag.lower()))
+    if root.tag != "CompleteMultipartUpload" or not 1 <= len(listed) <= MAX_PARTS:
+        raise S3Error("MalformedXML", f"A CompleteMultipartUpload document has 1 to {MAX_PARTS} parts.")
+    if any(one.number >= other.number for one, other in itertools.pairwise(listed)):
         raise S3Error("InvalidPartOrder", "The parts must be in the order of their numbers.")
-    return named
+    return listed
 
 
-def _etag(named: list[_Named]) -> str:
+def _etag(listed: list[_PartRef]) -> str:
     try:
-        joined = b"".join(bytes.fromhex(one.etag) for one in named)
+        digests = b"".join(bytes.fromhex(one.etag) for one in listed)
     except ValueError:
-        raise S3Error("InvalidPart", "An ETag is not one of a part that was uploaded.") from None
-    return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(named)}"
+        raise S3Error("InvalidPart", "An ETag does not belong to an uploaded part.") from None
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(listed)}"
 
 
-async def _is_there(call: Call, etag: str) -> bool:
+async def _has_object(call: S3Call, etag: str) -> bool:
     with contextlib.suppress(NotFound):
         return (await call.run(call.embedded.info, call.bucket, call.key, call.project)).etag == etag
     return False
 
 
-def _join(call: Call, upload: Upload, named: list[_Named], etag: str, expect: Expect) -> None:
-    chosen = _chosen(upload, named)
-    about = upload.about
+def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str, expect: Expect) -> None:
+    chosen = _find_parts(upload, listed)
+    info = upload.info
     writer = call.embedded.writer(
-        call.bucket, call.key, call.project, about.content_type, about.metadata, expect=expect
+        call.bucket, call.key, call.project, info.content_type, info.metadata, expect=expect
     )
     try:
         for part in chosen:
@@ -225,29 +225,29 @@ def _join(call: Call, upload: Upload, named: list[_Named], etag: str, expect: Ex
     upload.remove()
 
 
-def _chosen(upload: Upload, named: list[_Named]) -> list[Part]:
-    there = {(part.number, part.md5): part for part in upload.parts()}
-    missing = [one for one in named if one not in there]
+def _find_parts(upload: Upload, listed: list[_PartRef]) -> list[Part]:
+    uploaded = {(part.number, part.md5): part for part in upload.parts()}
+    missing = [one for one in listed if one not in uploaded]
     if missing:
         raise S3Error("InvalidPart", f"Part {missing[0].number} was not uploaded, or has another ETag.")
-    chosen = [there[one] for one in named]
-    if any(part.size < _SMALLEST for part in chosen[:-1]):
-        raise S3Error("EntityTooSmall", f"All parts but the last must have at least {_SMALLEST} bytes.")
+    chosen = [uploaded[one] for one in listed]
+    if any(part.size < _MIN_PART for part in chosen[:-1]):
+        raise S3Error("EntityTooSmall", f"All parts but the last must have at least {_MIN_PART} bytes.")
     return chosen
 
 
-def _completed(call: Call, etag: str) -> str:
+def _completed(call: S3Call, etag: str) -> str:
     path = f"/{call.bucket}/{quote(call.key)}"
     return (
-        f"<CompleteMultipartUploadResult {xml.NAMESPACE}><Location>{xml.spell(path)}</Location>"
-        f"<Bucket>{call.bucket}</Bucket><Key>{xml.spell(call.key)}</Key><ETag>&quot;{etag}&quot;</ETag>"
+        f"<CompleteMultipartUploadResult {xml.NAMESPACE}><Location>{xml.escape_text(path)}</Location>"
+        f"<Bucket>{call.bucket}</Bucket><Key>{xml.escape_text(call.key)}</Key><ETag>&quot;{etag}&quot;</ETag>"
         "</CompleteMultipartUploadResult>"
     )
 
 
 def _result(name: str, upload: Upload, rest: str) -> str:
-    about = upload.about
+    info = upload.info
     return (
-        f"<{name} {xml.NAMESPACE}><Bucket>{about.bucket}</Bucket><Key>{xml.spell(about.key)}</Key>"
+        f"<{name} {xml.NAMESPACE}><Bucket>{info.bucket}</Bucket><Key>{xml.escape_text(info.key)}</Key>"
         f"<UploadId>{upload.id}</UploadId>{rest}</{name}>"
     )

@@ -1,7 +1,7 @@
-"""Uploads in parts, on disk until they are completed, so that they outlive a restart of the service.
+"""Multipart uploads, stored on disk until they are complete, so that they survive a restart of the service.
 
-`<uploads>/s3-<id>/` holds `about`, and a file for each part with its number and sums in its name: it is renamed to
-that when it is whole.
+`<uploads>/s3-<id>/` holds `about`, and a file for each part, which gets its number and checksums as its name when it is
+complete.
 """
 
 import contextlib
@@ -11,25 +11,23 @@ import re
 import secrets
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from turnout.doors.s3.errors import S3Error
 from turnout.errors import Misconfigured, Unavailable
-from turnout.storage import embedded_sums as sums
+from turnout.gateways.s3.errors import S3Error
+from turnout.storage.embedded import checksums
 
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 
-_LIFE = 7 * 86400
 _ID = re.compile(r"[0-9a-f]{32}")
 _PART = re.compile(r"(\d{5})-([0-9a-f]{32})-([0-9a-f]{8})")
 
 
-class About(msgspec.Struct):
+class UploadInfo(msgspec.Struct):
     bucket: str
     key: str
     project: str
@@ -48,23 +46,23 @@ class Part(NamedTuple):
 
 
 class Upload:
-    def __init__(self, directory: Path, about: About) -> None:
+    def __init__(self, directory: Path, info: UploadInfo) -> None:
         self.directory = directory
-        self.about = about
+        self.info = info
 
     @property
     def id(self) -> str:
         return self.directory.name.removeprefix("s3-")
 
     def parts(self) -> list[Part]:
-        """In their order. Of two with the same number, both until the older one is removed."""
+        """Sorted by number. Two parts may have the same number until the older one is removed."""
         found: list[Part] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
             for entry in entries:
                 match = _PART.fullmatch(entry.name)
                 if match:
                     status = entry.stat()
-                    crc32c = sums.spelt(int(match[3], 16))
+                    crc32c = checksums.encode(int(match[3], 16))
                     found.append(
                         Part(
                             int(match[1]),
@@ -78,7 +76,7 @@ class Upload:
         return sorted(found, key=lambda part: (part.number, part.modified))
 
     def remove(self) -> None:
-        # Without `about` it is no upload any more, whatever becomes of the rest.
+        # Without `about` it is not an upload any more, even if the rest cannot be removed.
         (self.directory / "about").unlink(missing_ok=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -87,7 +85,7 @@ _committing = threading.Lock()
 
 
 class NewPart:
-    """A part on its way in. abort() may come from another thread."""
+    """Writes a part. abort() may be called from another thread."""
 
     def __init__(self, upload: Upload, number: int) -> None:
         self._directory = upload.directory
@@ -107,24 +105,24 @@ class NewPart:
 
     @property
     def crc32c(self) -> str:
-        return sums.spelt(self._crc32c)
+        return checksums.encode(self._crc32c)
 
     def write(self, data: bytes) -> None:
         with self._lock:
             self._md5.update(data)
-            self._crc32c = sums.extend(self._crc32c, data)
+            self._crc32c = checksums.extend(self._crc32c, data)
             rest = memoryview(data)
             try:
                 while rest:
                     rest = rest[os.write(self._file, rest) :]
             except OSError as error:
-                raise Unavailable(f"part {self._number} cannot be kept: {error.strerror}") from None
+                raise Unavailable(f"part {self._number} cannot be stored: {error.strerror}") from None
 
     def commit(self) -> None:
         name = f"{self._number:05d}-{self.md5}-{self._crc32c:08x}"
         self._sync()
         try:
-            # One at a time: of two that come at once, each would take the other for the older one.
+            # One at a time: two parts of the same number would each remove the other as the older one.
             with _committing:
                 os.rename(self._path, self._directory / name)
                 for other in self._directory.glob(f"{self._number:05d}-*"):
@@ -142,58 +140,49 @@ class NewPart:
                 self._path.unlink(missing_ok=True)
 
     def _sync(self) -> None:
-        """A part that is in the list must be there even after the power has failed."""
+        """A part that is listed must survive a power failure."""
         try:
             os.fsync(self._file)
         except OSError as error:
-            raise Unavailable(f"part {self._number} cannot be kept: {error.strerror}") from None
+            raise Unavailable(f"part {self._number} cannot be stored: {error.strerror}") from None
 
 
-def begin(uploads: Path, about: About) -> Upload:
-    _forget_old(uploads)
+def begin(uploads: Path, info: UploadInfo) -> Upload:
     directory = uploads / f"s3-{secrets.token_hex(16)}"
     try:
         directory.mkdir(mode=0o700)
         new = directory / "new-about"
-        new.write_bytes(msgspec.json.encode(about))
+        new.write_bytes(msgspec.json.encode(info))
         new.rename(directory / "about")
     except OSError as error:
-        raise Misconfigured(f"the upload cannot be kept: {error.strerror}") from None
-    return Upload(directory, about)
+        raise Misconfigured(f"the upload cannot be stored: {error.strerror}") from None
+    return Upload(directory, info)
 
 
 def find(uploads: Path, upload_id: str, bucket: str, key: str, project: str) -> Upload:
-    """Raises NoSuchUpload, for another's as well."""
+    """Raises NoSuchUpload, also for another project's upload."""
     if not _ID.fullmatch(upload_id):
         raise no_upload()
     directory = uploads / f"s3-{upload_id}"
-    about = _read(directory)
-    if about is None or (about.bucket, about.key, about.project) != (bucket, key, project):
+    info = _read(directory)
+    if info is None or (info.bucket, info.key, info.project) != (bucket, key, project):
         raise no_upload()
-    return Upload(directory, about)
+    return Upload(directory, info)
 
 
 def unfinished(uploads: Path, bucket: str, project: str) -> Iterator[Upload]:
     for directory in sorted(uploads.glob("s3-*")):
-        about = _read(directory)
-        if about and (about.bucket, about.project) == (bucket, project):
-            yield Upload(directory, about)
+        info = _read(directory)
+        if info and (info.bucket, info.project) == (bucket, project):
+            yield Upload(directory, info)
 
 
 def no_upload() -> S3Error:
     return S3Error("NoSuchUpload", "There is no such upload; it may have been completed or aborted.")
 
 
-def _read(directory: Path) -> About | None:
+def _read(directory: Path) -> UploadInfo | None:
     try:
-        return msgspec.json.decode((directory / "about").read_bytes(), type=About)
+        return msgspec.json.decode((directory / "about").read_bytes(), type=UploadInfo)
     except (OSError, msgspec.DecodeError):
         return None
-
-
-def _forget_old(uploads: Path) -> None:
-    """Nobody comes back for what lay still for a week."""
-    for directory in uploads.glob("s3-*"):
-        with contextlib.suppress(OSError):
-            if directory.stat().st_mtime < time.time() - _LIFE:
-                shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Times as S3 writes them; ours are nanoseconds since 1970."""
+"""Times in S3's formats, from nanoseconds since 1970."""
 
 import calendar
 import email.utils
@@ -15,7 +15,7 @@ def http(at: int) -> str:
 
 
 def from_http(text: str) -> int | None:
-    """In seconds; None for what is no date."""
+    """In seconds; None if it is not a date."""
     parsed = email.utils.parsedate(text)
     if parsed is None:
         return None

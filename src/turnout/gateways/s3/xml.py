@@ -1,10 +1,10 @@
-"""Documents that come in, which are small and have no entities of their own, and what goes out."""
+"""Parses the small XML documents of requests, and escapes text for those of responses."""
 
 import re
 import xml.etree.ElementTree as ElementTree
 from xml.sax.saxutils import escape
 
-from turnout.doors.s3.errors import S3Error
+from turnout.gateways.s3.errors import S3Error
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
@@ -13,8 +13,8 @@ _UNFIT = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse(text: bytes) -> ElementTree.Element:
-    """Names come without their namespace."""
-    # What a document type can do (entities that grow or reach out) has no place in these.
+    """Tag names are without their namespace."""
+    # A document type could define entities that expand or read files.
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text or b"\x00" in text:
         raise _malformed()
     try:
@@ -30,15 +30,15 @@ def value(element: ElementTree.Element, name: str) -> str:
     return element.findtext(name) or ""
 
 
-def spell(text: str) -> str:
-    """For between tags. What no document can have in it is shown as unknown."""
+def escape_text(text: str) -> str:
+    """Escapes text. Characters that XML does not allow become U+FFFD."""
     return escape(_UNFIT.sub("\ufffd", text))
 
 
 def failure(error: S3Error, resource: str, request_id: str) -> str:
     return (
-        f"<Error><Code>{error.code}</Code><Message>{spell(error.message)}</Message>"
-        f"<Resource>{spell(resource)}</Resource><RequestId>{request_id}</RequestId></Error>"
+        f"<Error><Code>{error.code}</Code><Message>{escape_text(error.message)}</Message>"
+        f"<Resource>{escape_text(resource)}</Resource><RequestId>{request_id}</RequestId></Error>"
     )
 
 

@@ -1,4 +1,4 @@
-"""How much is under way at a time, over all orders: first come, first served."""
+"""Limits the concurrent transfers and their memory over all orders, first come, first served."""
 
 import asyncio
 from collections import deque
@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 TRANSFERS = 16
 MEMORY = 32 << 20
-"""Of what is in memory as a whole."""
+"""Bytes of objects and files that are in memory as a whole."""
 UPLOADS = 4
-"""In parts, each of which holds some more."""
+"""Concurrent multipart uploads, which hold more memory."""
 
 
-class Room:
-    """An order waits with at most as many transfers as there are places: none can crowd out another."""
+class TransferBudget:
+    """An order has at most TRANSFERS waiting requests, so no order can crowd out another."""
 
     def __init__(self, transfers: int = TRANSFERS, memory: int = MEMORY) -> None:
         self._transfers = transfers
@@ -23,9 +23,9 @@ class Room:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def take(self, memory: int) -> AsyncIterator[None]:
+    async def reserve(self, memory: int) -> AsyncIterator[None]:
         memory = min(memory, self._all_memory)
-        await self._enter(memory)
+        await self._acquire(memory)
         try:
             yield
         finally:
@@ -33,7 +33,7 @@ class Room:
             self._memory += memory
             self._admit()
 
-    async def _enter(self, memory: int) -> None:
+    async def _acquire(self, memory: int) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append((memory, turn))
         self._admit()

@@ -1,4 +1,4 @@
-"""Whether what came is what the store has: checksums of bytes that may come out of order."""
+"""Checksums of objects, also of pieces that arrive out of order."""
 
 import base64
 import hashlib
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 CRC = "turnout-crc32c"
-"""An object's metadata in which uploads say what they hold, in hexadecimal: an ETag does not tell for big ones, and
-MD5 takes more time than the transfer."""
+"""The metadata key under which uploads store the CRC32C, in hexadecimal. The ETag of a big object is not a checksum,
+and MD5 would take more time than the transfer."""
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _BASE64_MD5 = re.compile(r"[0-9A-Za-z+/]{22}==")
 _READ = 1 << 20
 _POLYNOMIAL = 0x82F63B78
-"""Of CRC32C, its bits in reverse."""
+"""Of CRC32C, bits reversed."""
 
 
 class Expected(NamedTuple):
     kind: str
-    """crc32c, md5 or empty: nobody knows."""
+    """crc32c, md5, or empty if the checksum is unknown."""
     value: str
 
 
@@ -45,7 +45,7 @@ def expected(etag: str | None, attributes: Mapping[str, str]) -> Expected:
 
 
 def bare(etag: str | None) -> str:
-    """Stores are not of one mind about the quotes."""
+    """Without quotes, which some stores add."""
     return (etag or "").strip('"')
 
 
@@ -65,22 +65,22 @@ def file_digest(kind: str, fd: int, size: int) -> str:
 
 
 class Crcs:
-    """CRC32C of a file of which pieces come in any order. They are all of one length, but for the last."""
+    """CRC32C of a file whose pieces arrive in any order. All pieces but the last have the same length."""
 
     def __init__(self, piece: int) -> None:
         self._piece = piece
         self._known: dict[int, int] = {}
-        """By number of the piece."""
+        """By the number of the piece."""
 
     def begin(self, number: int) -> None:
         self._known[number] = 0
 
     def add(self, number: int, data: bytes) -> None:
-        """A piece's own bytes come in order."""
+        """The bytes of one piece must be added in order."""
         self._known[number] = google_crc32c.extend(self._known[number], data)
 
     def value(self, fd: int, size: int) -> str:
-        """Of the whole. A piece that was there before is read back."""
+        """Of the whole file. Reads pieces from the file that were not added."""
         whole, operator = 0, _zeros(self._piece)
         for number in range(-(-size // self._piece)):
             start = number * self._piece
@@ -95,8 +95,8 @@ class Crcs:
 
 
 def _zeros(length: int) -> list[int]:
-    """What so many zero bytes do to a CRC: a matrix over GF(2), for each bit what becomes of it."""
-    # One zero bit, then squared: 2, 4, 8 bits, which is a byte, and on by the bits of the length.
+    """The effect of `length` zero bytes on a CRC: a matrix over GF(2), one column per bit."""
+    # The matrix of one zero bit, squared three times, is that of a byte; then square and multiply by `length`.
     power = [_POLYNOMIAL, *(1 << bit for bit in range(31))]
     for _ in range(3):
         power = [_apply(power, column) for column in power]
@@ -125,7 +125,7 @@ class _Crc32c:
         self._value = 0
 
     def update(self, data: "Buffer") -> None:
-        """The library takes nothing but `bytes`; anything else is copied piece by piece."""
+        """The library accepts only `bytes`; other buffers are copied in pieces."""
         if isinstance(data, bytes):
             self._value = google_crc32c.extend(self._value, data)
             return

@@ -1,10 +1,10 @@
-"""In: an object, or a range of a big one, straight from its socket.
+"""In: downloads an object, or a range of one, directly over HTTP.
 
-Through obstore's stream and its buffers the same takes twice the time of a core. Obstore signs the address, and it is
-asked for whatever does not come in this way: it knows what the store's answer means, and insists.
+obstore's stream takes twice the CPU time. obstore signs the URL, and it takes over whenever the direct download does
+not succeed: it understands the store's errors, and retries.
 """
 
-import encodings.idna  # noqa: F401 - the library would load it at the first name of a host, when it is too late
+import encodings.idna  # noqa: F401 - http.client would import it later, when the process may not read it any more
 import http.client
 import ssl
 from collections import deque
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies
 
-from turnout.runner.stage.sums import bare
+from turnout.runner.stager.checksums import bare
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from typing_extensions import Buffer
 
-    from turnout.storage.remote import Store
+    from turnout.storage.remote.store import Store
 
 _VALID = timedelta(minutes=15)
 _SILENCE = 30.0
@@ -33,25 +33,25 @@ _TROUBLE = (OSError, ValueError, http.client.HTTPException)
 Connection = http.client.HTTPConnection
 
 
-class Whole(NamedTuple):
+class WholeObject(NamedTuple):
     data: "Buffer"
     etag: str
     modified: "datetime"
     attributes: Mapping[str, str]
 
 
-class Direct:
-    """The way to one store. Threads may use it."""
+class DirectDownload:
+    """Connections to one store, for any number of threads."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._idle: deque[Connection] = deque()
-        # Obstore knows how to go by a proxy.
+        # obstore supports proxies; this does not.
         self._works = not _PROXIES & getproxies().keys()
-        """Until nothing has come in this way."""
+        """False after a direct download without any data."""
 
-    def whole(self, key: str, most: int) -> Whole | None:
-        """None: it has to go by obstore."""
+    def whole(self, key: str, most: int) -> WholeObject | None:
+        """None if obstore has to fetch the object instead."""
         url = _signed(self._store, key) if self._works else None
         if not url:
             return None
@@ -66,7 +66,7 @@ class Direct:
         return found
 
     def range(self, key: str, etag: str | None, start: int, end: int, chunk: int) -> Generator[bytes]:
-        """As much of it as comes without any trouble; perhaps nothing."""
+        """Yields the range up to the first error, which may be at once."""
         url = _signed(self._store, key) if self._works else None
         if not url:
             return
@@ -92,7 +92,7 @@ class Direct:
             self._idle.popleft().close()
 
     def _ask(self, url: SplitResult, headers: dict[str, str]) -> tuple[Connection, http.client.HTTPResponse]:
-        """Over a connection that was used before, if there is one that was not closed over there. Raises _TROUBLE."""
+        """Reuses an idle connection unless the server has closed it. Raises _TROUBLE."""
         while True:
             connection, used = self._connected(url)
             try:
@@ -121,23 +121,25 @@ def _answer(connection: Connection, url: SplitResult, headers: dict[str, str]) -
     return connection.getresponse()
 
 
-def _all(answer: http.client.HTTPResponse, most: int) -> Whole | None:
+def _all(answer: http.client.HTTPResponse, most: int) -> WholeObject | None:
     if answer.status != http.client.OK or answer.length is None or answer.length > most:
         return None
-    said, size = answer.headers, answer.length
+    headers, size = answer.headers, answer.length
     data = answer.read(size)
-    if len(data) != size or answer.will_close or not said["Last-Modified"]:
+    if len(data) != size or answer.will_close or not headers["Last-Modified"]:
         return None
     attributes = {
         name.lower().removeprefix(_META): text
-        for name, text in said.items()
+        for name, text in headers.items()
         if name.lower().startswith(_META)
     }
-    return Whole(data, said["ETag"] or "", parsedate_to_datetime(said["Last-Modified"]), attributes)
+    return WholeObject(
+        data, headers["ETag"] or "", parsedate_to_datetime(headers["Last-Modified"]), attributes
+    )
 
 
 def _signed(store: "Store", key: str) -> SplitResult | None:
-    """Only S3's addresses can be signed without asking anybody. None: it has to go by obstore."""
+    """None if obstore has to fetch the object instead: only S3 URLs can be signed without a request."""
     from obstore import sign
     from obstore.store import S3Store
 
@@ -145,7 +147,7 @@ def _signed(store: "Store", key: str) -> SplitResult | None:
         return None
     try:
         return urlsplit(sign(store, "GET", key, _VALID))
-    except Exception:  # noqa: BLE001 - obstore's, which have no common root but this
+    except Exception:  # noqa: BLE001 - obstore's errors have no other common base class
         return None
 
 

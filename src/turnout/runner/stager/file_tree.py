@@ -1,4 +1,4 @@
-"""Out: the regular files below a directory, without following a link."""
+"""Out: lists and opens the regular files below a directory without following symbolic links."""
 
 import os
 import stat
@@ -9,16 +9,16 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Seen(NamedTuple):
+class FoundFile(NamedTuple):
     path: str
-    """From the directory on, with slashes."""
+    """Relative to the directory, with slashes."""
     size: int
     mtime: int
 
 
 class Tree:
     def __init__(self, path: str, skip: str) -> None:
-        """Names at the top that begin with `skip` are not ours to see."""
+        """Names at the top level that begin with `skip` are ignored."""
         self.path = path
         self._root = os.open(path, _DIRECTORY)
         self._skip = skip
@@ -26,12 +26,12 @@ class Tree:
     def close(self) -> None:
         os.close(self._root)
 
-    def files(self, warn: Callable[[str], None]) -> Iterator[Seen]:
-        """`warn` hears of everything that is neither a file nor a directory, or cannot be read."""
+    def files(self, warn: Callable[[str], None]) -> Iterator[FoundFile]:
+        """Calls `warn` for everything that is neither a file nor a directory, or cannot be read."""
         return self._below(self._root, "", warn)
 
     def open(self, path: str) -> int:
-        """A regular file, to be read. Raises OSError: it is gone, or something else now."""
+        """Open a regular file for reading. Raises OSError if it is gone or no longer a regular file."""
         *parents, name = path.split("/")
         here = self._root
         try:
@@ -49,7 +49,7 @@ class Tree:
         os.close(fd)
         raise FileNotFoundError(path)
 
-    def _below(self, directory: int, prefix: str, warn: Callable[[str], None]) -> Iterator[Seen]:
+    def _below(self, directory: int, prefix: str, warn: Callable[[str], None]) -> Iterator[FoundFile]:
         with os.scandir(directory) as entries:
             names = sorted(entry.name for entry in entries)
         for name in names:
@@ -59,7 +59,7 @@ class Tree:
             try:
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
                 if stat.S_ISREG(found.st_mode):
-                    yield Seen(path, found.st_size, found.st_mtime_ns)
+                    yield FoundFile(path, found.st_size, found.st_mtime_ns)
                 elif stat.S_ISDIR(found.st_mode):
                     below = os.open(name, _DIRECTORY, dir_fd=directory)
                     try:
@@ -67,11 +67,13 @@ class Tree:
                     finally:
                         os.close(below)
                 else:
-                    warn(f"{path} is {_KINDS.get(stat.S_IFMT(found.st_mode), 'no file')}: it is left out")
+                    warn(
+                        f"{path} is skipped: it is {_KINDS.get(stat.S_IFMT(found.st_mode), 'not a regular file')}"
+                    )
             except FileNotFoundError:
                 continue
             except OSError as error:
-                warn(f"{path} is left out: {error.strerror}")
+                warn(f"{path} is skipped: {error.strerror}")
 
 
-_KINDS = {stat.S_IFLNK: "a link, which is not followed", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}

@@ -1,6 +1,6 @@
-"""The directories that data comes into, without ever following a link below them.
+"""Writes incoming files below a directory without following symbolic links.
 
-A job that ran here before may have left anything in place of what one expects.
+A job that ran there before may have left a link, a pipe or anything else in any place.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnout.errors import Invalid, TurnoutError
-from turnout.runner.stage.portions import write_all
+from turnout.runner.stager.write_size import write_all
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 INCOMING = ".turnout-incoming-"
-"""Begins the name of the directory in which a file is until it is whole."""
+"""Prefix of the directory that holds files until they are complete."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,25 +35,27 @@ class Stat(NamedTuple):
 
 
 def parts_of(key: str, url: str) -> tuple[str, ...]:
-    """A key below a prefix as the way down from a directory. Raises Invalid for one that could lead elsewhere."""
+    """The path components of a key below a prefix. Raises Invalid for a key that could lead outside the directory."""
     parts = tuple(key.split("/"))
     for part in parts:
         if part in ("", ".", "..") or "\0" in part:
-            raise Invalid(f"{url}: the key {key!r} cannot be a file: it has the part {part!r}")
+            raise Invalid(f"{url}: the key {key!r} cannot be a file name: it has the component {part!r}")
         if len(part.encode(errors="surrogatepass")) > _LONGEST_NAME:
             raise Invalid(
-                f"{url}: the key {key!r} cannot be a file: a part has more than {_LONGEST_NAME} bytes"
+                f"{url}: the key {key!r} cannot be a file name: a component has more than {_LONGEST_NAME} bytes"
             )
     if parts[0].startswith(INCOMING):
-        raise Invalid(f"{url}: the key {key!r} cannot be a file: the name is taken by Turnout itself")
+        raise Invalid(
+            f"{url}: the key {key!r} cannot be a file name: Turnout uses names that begin with {INCOMING}"
+        )
     return parts
 
 
-class Target:
-    """A directory that files come into, each under its name only when it is whole."""
+class TargetDirectory:
+    """A directory for incoming files. Each file gets its name only when it is complete."""
 
     def __init__(self, path: str, tag: str) -> None:
-        """`tag` tells apart those that fill the same directory."""
+        """`tag` distinguishes several targets in the same directory."""
         self.path = path
         self._root = os.open(path, _DIRECTORY)
         self._incoming_name = INCOMING + tag
@@ -67,7 +69,7 @@ class Target:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[bool]:
-        """For threads that may come late: whether it is still open, and stays so meanwhile."""
+        """Yields whether the target is open, and keeps it open within the context; for abandoned threads."""
         with self._change:
             used = not self._closed
             self._users += used
@@ -79,7 +81,7 @@ class Target:
                 self._change.notify_all()
 
     def close(self, keep: bool) -> None:
-        """`keep`: what is half there, to go on with it another time."""
+        """`keep`: keep incomplete files, to resume them later."""
         with self._change:
             self._closed = True
             self._change.wait_for(lambda: not self._users)
@@ -92,7 +94,7 @@ class Target:
         os.close(self._root)
 
     def drop_leftovers(self) -> None:
-        """Small files that another mover had begun when it was killed."""
+        """Delete small files that a killed stager left incomplete."""
         for name in os.listdir(self._incoming):
             if name.startswith("small-"):
                 os.unlink(name, dir_fd=self._incoming)
@@ -140,7 +142,7 @@ class Target:
             os.unlink(name, dir_fd=self._incoming)
 
     def place(self, name: str, parts: tuple[str, ...]) -> None:
-        """Gives what is whole its name."""
+        """Move a complete file to its final path."""
         with self._explained(parts), self._parent(parts, make=True) as parent:
             os.rename(name, parts[-1], src_dir_fd=self._incoming, dst_dir_fd=parent)
 
@@ -187,7 +189,7 @@ class Target:
             )
         if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.ENOTEMPTY):
             return Invalid(
-                f"{where} cannot be made: {path!r} or a part of it is both a file and a directory there, or a link"
+                f"{where} cannot be created: {path!r} or a parent is both a file and a directory, or a symbolic link"
             )
         return Invalid(f"{where} cannot be written: {error.strerror}")
 

@@ -1,4 +1,4 @@
-"""In: a big object's file until it is whole, and which of its pieces are there."""
+"""In: the file of a big object until it is complete, and the map of its finished pieces."""
 
 import os
 import threading
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnout.runner.stage.memory import this_boot
-from turnout.runner.stage.portions import write_all
-from turnout.runner.stage.sums import Crcs, file_digest
+from turnout.runner.stager.checksums import Crcs, file_digest
+from turnout.runner.stager.transfer_log import this_boot
+from turnout.runner.stager.write_size import write_all
 
 if TYPE_CHECKING:
-    from turnout.runner.stage.files import Target
-    from turnout.runner.stage.tally import Tally
+    from turnout.runner.stager.files import TargetDirectory
+    from turnout.runner.stager.progress import ProgressCounter
 
 PIECE = 8 << 20
 
 
-class Head(msgspec.Struct):
-    """Of the file that tells which pieces are there, one byte for each after this line."""
+class PieceMapHead(msgspec.Struct):
+    """The first line of the map; one byte for each piece follows."""
 
     etag: str
     size: int
@@ -27,22 +27,24 @@ class Head(msgspec.Struct):
     boot: str
 
 
-class Draft:
-    """Threads write to it, each its own pieces in their order. Once it is closed, what still comes goes nowhere."""
+class PartialFile:
+    """Several threads write to it, each its own pieces in order. Writes after `close` are ignored."""
 
-    def __init__(self, target: "Target", name: str, parts: tuple[str, ...], tally: "Tally") -> None:
+    def __init__(
+        self, target: "TargetDirectory", name: str, parts: tuple[str, ...], progress: "ProgressCounter"
+    ) -> None:
         self._target = target
         self._name = name
         self._parts = parts
-        self._tally = tally
+        self._progress = progress
         self._crcs = Crcs(PIECE)
         self._data = self._map = -1
-        # The kernel lets one write to a file at a time, and others burn a core while they wait.
+        # The kernel serialises writes to a file, and waiting threads would spin.
         self._writing = threading.Lock()
 
     def open(self, etag: str, size: int) -> None:
-        """What is there of the same object stays. Raises TurnoutError."""
-        head = msgspec.json.encode(Head(etag, size, PIECE, this_boot())) + b"\n"
+        """Keeps finished pieces of the same object. Raises TurnoutError."""
+        head = msgspec.json.encode(PieceMapHead(etag, size, PIECE, this_boot())) + b"\n"
         count = -(-size // PIECE)
         try:
             self._data = self._target.create(f"{self._name}.data")
@@ -61,7 +63,7 @@ class Draft:
             raise self._target.explain(error, self._parts, size) from None
 
     def write(self, start: int, data: bytes, end: int) -> bool:
-        """Whether anyone still wants it. `end`: of what is coming in this row."""
+        """False once the file is closed. `end`: where the requested range ends."""
         whole: list[tuple[int, int]] = []
         for number, first, stop in _by_piece(start, start + len(data)):
             if first == number * PIECE:
@@ -81,11 +83,11 @@ class Draft:
         return self._crcs.value(self._data, size) if kind == "crc32c" else file_digest(kind, self._data, size)
 
     def spoilt(self) -> None:
-        """Nothing of it is to be used again."""
+        """Discard all pieces."""
         os.ftruncate(self._map, 0)
 
     def finish(self, mtime: int) -> None:
-        """It is whole: it gets its name."""
+        """Move the complete file to its final path."""
         os.utime(self._data, ns=(mtime, mtime))
         self._target.place(f"{self._name}.data", self._parts)
         self._target.remove(f"{self._name}.map")
@@ -106,11 +108,11 @@ class Draft:
     def _mark(self, number: int, size: int) -> None:
         os.pwrite(self._map, b"\1", self._offset + number)
         self.there[number] = 1
-        self._tally.moved(size)
+        self._progress.moved(size)
 
 
 def _by_piece(start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of what lies there of each piece."""
+    """(piece, start, end) of the range, cut at piece boundaries."""
     while start < end:
         number = start // PIECE
         stop = min(end, (number + 1) * PIECE)

@@ -1,14 +1,14 @@
-"""How far an order has come."""
+"""Counts the progress of an order."""
 
 import threading
 
-from turnout.runner.stage.orders import Done, Progress
+from turnout.runner.stager.messages import TransferProgress, TransferResult
 
 _WARNINGS = 10
 
 
-class Tally:
-    """Threads may tell it of what they moved."""
+class ProgressCounter:
+    """`moved` and `finished` may be called on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class Tally:
         self.of_bytes += size
 
     def kept(self, size: int) -> None:
-        """It was there already."""
+        """The file was up to date."""
         self._kept += size
 
     def moved(self, size: int) -> None:
@@ -41,9 +41,9 @@ class Tally:
         else:
             self._more += 1
 
-    def progress(self) -> Progress:
-        return Progress(self.files, self.bytes + self._kept, self.of_bytes)
+    def snapshot(self) -> TransferProgress:
+        return TransferProgress(self.files, self.bytes + self._kept, self.of_bytes)
 
-    def done(self) -> Done:
+    def result(self) -> TransferResult:
         more = [f"and {self._more} more"] if self._more else []
-        return Done(self.files, self.bytes, self.waiting, self._warnings + more)
+        return TransferResult(self.files, self.bytes, self.waiting, self._warnings + more)

@@ -1,4 +1,4 @@
-"""Out: what changed below a directory becomes objects below a prefix."""
+"""Out: uploads changed files of a directory as objects below a prefix."""
 
 import asyncio
 import itertools
@@ -10,54 +10,49 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from turnout.errors import Invalid, NotFound, Unavailable
-from turnout.runner.stage.again import Lasting, Patience
-from turnout.runner.stage.crew import each, on_thread
-from turnout.runner.stage.files import INCOMING
-from turnout.runner.stage.memory import Memory, Moved
-from turnout.runner.stage.orders import Item
-from turnout.runner.stage.room import TRANSFERS, Room
-from turnout.runner.stage.sums import CRC, bare, digest, file_digest
-from turnout.runner.stage.tally import Tally
-from turnout.runner.stage.walk import Seen, Tree
+from turnout.runner.stager.budget import TRANSFERS
+from turnout.runner.stager.checksums import CRC, bare, digest, file_digest
+from turnout.runner.stager.context import TransferContext
+from turnout.runner.stager.file_tree import FoundFile, Tree
+from turnout.runner.stager.files import INCOMING
+from turnout.runner.stager.messages import TransferItem
+from turnout.runner.stager.retry import Permanent
+from turnout.runner.stager.transfer_log import TransferLog, TransferredFile
+from turnout.runner.stager.workers import for_each, on_thread
 
 if TYPE_CHECKING:
-    from turnout.storage.remote import Store
+    pass
 
 BIG = 8 << 20
-"""From here on a file is uploaded in parts."""
+"""Files larger than this are uploaded in parts."""
 PART = 8 << 20
 _PARTS = 9000
-"""Stores take 10 000."""
+"""Stores accept 10 000."""
 _AT_A_TIME = 3
-"""Parts of one file."""
+"""Concurrent parts of one file."""
 _UPLOADS = 2
-"""In parts, of one item: others want to get through too."""
+"""Concurrent multipart uploads of one transfer, so that others can proceed too."""
 _BATCH = 500
 _SETTLED = 1_000_000_000
 _TRIES = 5
-"""For a file that changes while it is read, when nobody should be writing any more."""
+"""Attempts for a file that changes while it is read although the order is final."""
 _NO_KEY = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|(?:^|/)\.\.?(?:/|$)|//")
 
 
-class Changed(Lasting):
-    """While it was read."""
+class Changed(Permanent):
+    """The file changed while it was read."""
 
 
-class Stopped(Lasting):
+class Stopped(Permanent):
     """The order was cancelled."""
 
 
 class Push:
-    """One item of an order."""
+    """One outbound transfer of an order."""
 
-    def __init__(
-        self, item: Item, store: "Store", room: Room, patience: Patience, tally: Tally, final: bool
-    ) -> None:
+    def __init__(self, item: TransferItem, context: TransferContext, final: bool) -> None:
         self._item = item
-        self._store = store
-        self._room = room
-        self._patience = patience
-        self._tally = tally
+        self._store, self._budget, self._retries, self._progress = context
         self._final = final
         self._url = item.called
         self._uploads = asyncio.Semaphore(_UPLOADS)
@@ -71,60 +66,64 @@ class Push:
             self._tree = Tree(self._directory, INCOMING)
         except OSError as error:
             raise Invalid(f"{self._item.from_} cannot be read: {error.strerror}") from None
-        self._memory = Memory(self._item.state)
+        self._transfer_log = TransferLog(self._item.state)
         try:
             source = self._one_file(self._single) if self._single else self._changed()
-            await each(source, self._one, TRANSFERS)
+            await for_each(source, self._one, TRANSFERS)
         finally:
-            self._memory.close()
+            self._transfer_log.close()
             self._tree.close()
 
-    async def _one_file(self, name: str) -> AsyncIterator[Seen]:
+    async def _one_file(self, name: str) -> AsyncIterator[FoundFile]:
         try:
             fd = self._tree.open(name)
         except OSError:
-            raise NotFound(f"{self._item.from_} is no file that could be uploaded to {self._url}") from None
+            raise NotFound(
+                f"{self._item.from_} is not a regular file and cannot be uploaded to {self._url}"
+            ) from None
         found = os.fstat(fd)
         os.close(fd)
-        seen = Seen(name, found.st_size, found.st_mtime_ns)
+        seen = FoundFile(name, found.st_size, found.st_mtime_ns)
         if self._is_new(seen):
             yield seen
 
-    async def _changed(self) -> AsyncIterator[Seen]:
-        files = (seen for seen in self._tree.files(self._tally.warn) if self._is_new(seen))
+    async def _changed(self) -> AsyncIterator[FoundFile]:
+        files = (seen for seen in self._tree.files(self._progress.warn) if self._is_new(seen))
         while batch := await on_thread(lambda: list(itertools.islice(files, _BATCH))):
             for seen in batch:
                 yield seen
 
-    def _is_new(self, seen: Seen) -> bool:
-        known = self._memory.get(seen.path)
+    def _is_new(self, seen: FoundFile) -> bool:
+        known = self._transfer_log.get(seen.path)
         if known and (known.size, known.mtime) == (seen.size, seen.mtime):
             return False
         if _NO_KEY.search(seen.path):
-            self._tally.warn(f"{seen.path!r} is left out: an object cannot have such a name")
+            self._progress.warn(f"{seen.path!r} is skipped: an object cannot have this name")
             return False
         if not self._final and not self._item.growing and time.time_ns() - seen.mtime < _SETTLED:
-            self._tally.waiting += 1
+            self._progress.waiting += 1
             return False
-        self._tally.found(seen.size)
+        self._progress.found(seen.size)
         return True
 
-    async def _one(self, seen: Seen) -> None:
+    async def _one(self, seen: FoundFile) -> None:
         key = self._key(seen.path)
         url = self._url.removesuffix(self._item.prefix) + key
         for last in range(1, _TRIES + 1):
             try:
                 return await self._upload(seen, key, url)
             except FileNotFoundError:
-                return self._tally.warn(f"{seen.path} went away before it could be uploaded")
+                return self._progress.warn(f"{seen.path} was removed before it could be uploaded")
             except PermissionError:
-                return self._tally.warn(f"{seen.path} is left out: it may not be read")
+                return self._progress.warn(f"{seen.path} is skipped: permission denied")
             except Changed:
                 if not self._final:
-                    self._tally.waiting += 1
+                    self._progress.waiting += 1
                     return None
                 if last == _TRIES:
-                    raise Unavailable(f"{url}: {seen.path} changes each time it is read") from None
+                    raise Unavailable(
+                        f"{url}: {seen.path} changed every time it was read, {_TRIES} times"
+                    ) from None
         return None
 
     def _key(self, path: str) -> str:
@@ -133,30 +132,30 @@ class Push:
             return prefix.strip("/")
         return f"{prefix.strip('/')}/{path}".lstrip("/")
 
-    async def _upload(self, seen: Seen, key: str, url: str) -> None:
+    async def _upload(self, seen: FoundFile, key: str, url: str) -> None:
         fd = self._tree.open(seen.path)
         try:
             found = os.fstat(fd)
-            now = Seen(seen.path, found.st_size, found.st_mtime_ns)
+            now = FoundFile(seen.path, found.st_size, found.st_mtime_ns)
             if now.size > BIG:
-                etag = await self._patience.insist(lambda: self._in_parts(fd, now, key), url)
+                etag = await self._retries.run(lambda: self._in_parts(fd, now, key), url)
             else:
-                etag = await self._patience.insist(lambda: self._whole(fd, now, key), url)
+                etag = await self._retries.run(lambda: self._whole_object(fd, now, key), url)
         finally:
             os.close(fd)
-        self._memory.add(Moved(now.path, now.size, now.mtime, etag))
-        self._tally.finished()
+        self._transfer_log.add(TransferredFile(now.path, now.size, now.mtime, etag))
+        self._progress.finished()
 
-    async def _whole(self, fd: int, seen: Seen, key: str) -> str:
-        async with self._room.take(seen.size):
+    async def _whole_object(self, fd: int, seen: FoundFile, key: str) -> str:
+        async with self._budget.reserve(seen.size):
             data = await on_thread(self._read, fd, seen)
             result = await self._store.put_async(
                 key, data, use_multipart=False, attributes={CRC: digest("crc32c", data)}
             )
-        self._tally.moved(seen.size)
+        self._progress.moved(seen.size)
         return bare(result["e_tag"])
 
-    def _read(self, fd: int, seen: Seen) -> bytes:
+    def _read(self, fd: int, seen: FoundFile) -> bytes:
         data = self._bytes(fd, seen.size)
         self._check_unchanged(fd, seen)
         if len(data) != seen.size:
@@ -165,24 +164,24 @@ class Push:
 
     @staticmethod
     def _bytes(fd: int, size: int, start: int = 0) -> bytes:
-        """As many bytes as are there; one read is nearly always enough."""
+        """Up to `size` bytes; one read is nearly always enough."""
         data = os.pread(fd, size, start)
         while len(data) < size and (more := os.pread(fd, size - len(data), start + len(data))):
             data += more
         return data
 
-    def _check_unchanged(self, fd: int, seen: Seen) -> None:
+    def _check_unchanged(self, fd: int, seen: FoundFile) -> None:
         found = os.fstat(fd)
         if self._item.growing and found.st_size >= seen.size:
             return
         if (found.st_size, found.st_mtime_ns) != (seen.size, seen.mtime):
             raise Changed
 
-    async def _in_parts(self, fd: int, seen: Seen, key: str) -> str:
-        """obstore aborts what it began when its source raises, but not when it is cancelled: so it never is."""
+    async def _in_parts(self, fd: int, seen: FoundFile, key: str) -> str:
+        """obstore aborts a multipart upload if its source raises, but not on cancellation, so it is never cancelled."""
         part = max(PART, -(-seen.size // _PARTS))
         stop = asyncio.Event()
-        async with self._uploads, self._room.uploads:
+        async with self._uploads, self._budget.uploads:
             checksum = await on_thread(file_digest, "crc32c", fd, seen.size)
             upload = asyncio.ensure_future(
                 self._store.put_async(
@@ -203,7 +202,7 @@ class Push:
                 raise
         return bare(result["e_tag"])
 
-    async def _parts(self, fd: int, seen: Seen, part: int, stop: asyncio.Event) -> AsyncIterator[bytes]:
+    async def _parts(self, fd: int, seen: FoundFile, part: int, stop: asyncio.Event) -> AsyncIterator[bytes]:
         at = 0
         while at < seen.size:
             data = await on_thread(self._bytes, fd, min(part, seen.size - at), at)
@@ -213,5 +212,5 @@ class Push:
                 raise Changed
             yield data
             at += len(data)
-            self._tally.moved(len(data))
+            self._progress.moved(len(data))
         self._check_unchanged(fd, seen)

@@ -1,4 +1,4 @@
-"""In: a big object, several pieces at a time, and only those that are not there yet."""
+"""In: fetches a big object by concurrent range requests, skipping pieces that are complete."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -6,31 +6,31 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from turnout.errors import TimedOut
-from turnout.runner.stage.again import Broken, Lasting
-from turnout.runner.stage.crew import aside, each, on_thread
-from turnout.runner.stage.draft import PIECE, Draft
-from turnout.runner.stage.sums import Expected, bare
+from turnout.runner.stager.checksums import Expected, bare
+from turnout.runner.stager.partial_file import PIECE, PartialFile
+from turnout.runner.stager.retry import Corrupt, Permanent
+from turnout.runner.stager.workers import for_each, on_detached_thread, on_thread
 
 if TYPE_CHECKING:
     from obstore import BytesStream, GetResult, ObjectMeta
 
-    from turnout.runner.stage.fetch import Fetch
+    from turnout.runner.stager.fetch import Fetch
 
 _SPAN = 64 << 20
-"""Of one request: many short ones cost the store more."""
+"""Bytes per request: many short requests cost the store more."""
 _CHUNK = 1 << 20
-"""What is in memory of each request."""
-_HANDS = 4
+"""Bytes of each request that are in memory."""
+_WORKERS = 4
 _CHANGES = 3
-"""So often may an object be replaced while it is fetched."""
+"""How often an object may be replaced while it is fetched."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Replaced(Lasting):
-    """The object is another one now."""
+class Replaced(Permanent):
+    """The object has been replaced."""
 
 
-class Pieces:
+class RangedFetch:
     def __init__(self, fetch: "Fetch", key: str, url: str, parts: tuple[str, ...]) -> None:
         self._fetch = fetch
         self._key = key
@@ -41,36 +41,36 @@ class Pieces:
     async def run(self) -> None:
         for _ in range(_CHANGES):
             try:
-                return await self._fetch.patience.insist(self._all, self._url)
+                return await self._fetch.retries.run(self._all, self._url)
             except Replaced:
                 continue
-        raise TimedOut(f"{self._url}: it is replaced again and again while it is fetched")
+        raise TimedOut(f"{self._url}: the object was replaced {_CHANGES} times while it was fetched")
 
     async def _all(self) -> None:
-        head = await self._fetch.patience.insist(self._ask, self._url)
+        head = await self._fetch.retries.run(self._ask, self._url)
         meta, mtime = head.meta, nanoseconds(head.meta["last_modified"])
         wanted = self._fetch.expects(meta["e_tag"], head.attributes)
-        # A new one each time: a thread that was left behind must find its own closed.
-        draft = Draft(self._fetch.target, self._name, self._parts, self._fetch.tally)
+        # A new PartialFile for each attempt: an abandoned thread must find its own closed.
+        partial = PartialFile(self._fetch.target, self._name, self._parts, self._fetch.progress)
         try:
-            await on_thread(draft.open, meta["e_tag"] or str(mtime), meta["size"])
-            missing = self._missing(draft, meta["size"])
-            await each(missing, lambda span: self._span(*span, draft, meta), _HANDS)
-            await on_thread(self._finish, draft, meta, mtime, wanted)
+            await on_thread(partial.open, meta["e_tag"] or str(mtime), meta["size"])
+            missing = self._missing(partial, meta["size"])
+            await for_each(missing, lambda span: self._span(*span, partial, meta), _WORKERS)
+            await on_thread(self._finish, partial, meta, mtime, wanted)
         finally:
-            await on_thread(draft.close)
+            await on_thread(partial.close)
 
     async def _ask(self) -> "GetResult":
         return await self._fetch.store.get_async(self._key, options={"head": True})
 
-    async def _missing(self, draft: Draft, size: int) -> AsyncIterator[tuple[int, int]]:
-        """Pieces in a row, as (first, end)."""
-        there = draft.there
-        most = max(1, min(_SPAN // PIECE, -(-len(there) // _HANDS)))
+    async def _missing(self, partial: PartialFile, size: int) -> AsyncIterator[tuple[int, int]]:
+        """Runs of missing pieces, as (first, end)."""
+        there = partial.there
+        most = max(1, min(_SPAN // PIECE, -(-len(there) // _WORKERS)))
         first = 0
         while first < len(there):
             if there[first]:
-                self._fetch.tally.kept(min(PIECE, size - first * PIECE))
+                self._fetch.progress.kept(min(PIECE, size - first * PIECE))
                 first += 1
                 continue
             end = first + 1
@@ -79,34 +79,34 @@ class Pieces:
             yield first, end
             first = end
 
-    async def _span(self, first: int, end: int, draft: Draft, meta: "ObjectMeta") -> None:
-        """Its pieces come in order: what broke off goes on at the first that is not there."""
+    async def _span(self, first: int, end: int, partial: PartialFile, meta: "ObjectMeta") -> None:
+        """Pieces arrive in order, so a retry resumes at the first missing one."""
 
         def there() -> int:
-            return sum(draft.there[first:end])
+            return sum(partial.there[first:end])
 
         async def rest() -> None:
             start = (first + there()) * PIECE
-            async with self._fetch.room.take(2 * _CHUNK):
-                await aside(self._get, start, min(end * PIECE, meta["size"]), draft, meta)
+            async with self._fetch.budget.reserve(2 * _CHUNK):
+                await on_detached_thread(self._get, start, min(end * PIECE, meta["size"]), partial, meta)
 
-        await self._fetch.patience.insist(rest, self._url, there)
+        await self._fetch.retries.run(rest, self._url, there)
 
-    def _get(self, start: int, end: int, draft: Draft, meta: "ObjectMeta") -> None:
-        """On a thread of its own: with a turn of the loop for each chunk, this costs half as much again."""
+    def _get(self, start: int, end: int, partial: PartialFile, meta: "ObjectMeta") -> None:
+        """Runs on a thread of its own: with an event loop turn per chunk it would take half as much CPU again."""
         at = start
         for data in self._fetch.direct.range(self._key, meta["e_tag"], start, end, _CHUNK):
-            if not draft.write(at, data, end):
+            if not partial.write(at, data, end):
                 return
             at += len(data)
         if at == end:
             return
         for data in self._stream(at, end, meta):
-            if not draft.write(at, data, end):
+            if not partial.write(at, data, end):
                 return
             at += len(data)
         if at != end:
-            raise Broken(f"{self._url}: {at - start} bytes came instead of {end - start}")
+            raise Corrupt(f"{self._url}: received {at - start} bytes instead of {end - start}")
 
     def _stream(self, start: int, end: int, meta: "ObjectMeta") -> "BytesStream":
         try:
@@ -121,15 +121,15 @@ class Pieces:
             raise Replaced
         return result.stream(_CHUNK)
 
-    def _finish(self, draft: Draft, meta: "ObjectMeta", mtime: int, wanted: Expected) -> None:
+    def _finish(self, partial: PartialFile, meta: "ObjectMeta", mtime: int, wanted: Expected) -> None:
         try:
             if wanted.kind:
-                got = draft.digest(wanted.kind, meta["size"])
+                got = partial.digest(wanted.kind, meta["size"])
                 self._fetch.compare(self._key, self._url, wanted, got)
-        except Broken:
-            draft.spoilt()
+        except Corrupt:
+            partial.spoilt()
             raise
-        draft.finish(mtime)
+        partial.finish(mtime)
         self._fetch.remember(self._parts, meta["e_tag"], meta["size"], mtime)
 
 

@@ -1,4 +1,4 @@
-"""Asking an ailing store again."""
+"""Retries of requests to an unavailable store."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from turnout.errors import TimedOut, TurnoutError, Unavailable
-from turnout.storage.remote_trouble import trouble
+from turnout.storage.remote.errors import explain
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -16,24 +16,24 @@ _BROKEN = 3
 T = TypeVar("T")
 
 
-class Broken(Exception):
-    """What came is not what the store says it has: it is fetched again, a few times."""
+class Corrupt(Exception):
+    """The data does not match the store's metadata; it is fetched again, a few times."""
 
 
-class Lasting(Exception):
-    """Asking again is of no use."""
+class Permanent(Exception):
+    """An error that a retry cannot fix."""
 
 
-class Patience:
+class RetryPolicy:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    async def insist(
+    async def run(
         self, attempt: Callable[[], Awaitable[T]], url: str, progress: Callable[[], int] = lambda: 0
     ) -> T:
-        """Until it works, or fails in a way that lasts, or has failed for so long. Raises TurnoutError.
+        """Retry until success, a permanent error, or `seconds` of failures. Raises TurnoutError.
 
-        `progress`: of what stays when an attempt fails; patience begins anew when there was some.
+        `progress` measures what survives a failed attempt; any progress restarts the time limit.
         """
         failing_since = 0.0
         pause, broken, so_far = _FIRST_PAUSE, 0, progress()
@@ -43,22 +43,22 @@ class Patience:
                 return await attempt()
             except (TurnoutError, OSError) as error:
                 if isinstance(error, TurnoutError) or error.errno is not None:
-                    raise  # ours, or this machine's; obstore's FileNotFoundError has no number
-                found = trouble(error, url)
-            except Lasting:
+                    raise  # ours, or of this machine; obstore's FileNotFoundError has no errno
+                found = explain(error, url)
+            except Permanent:
                 raise
-            except Broken as error:
+            except Corrupt as error:
                 broken += 1
                 if broken == _BROKEN:
-                    raise Unavailable(f"{error}; that is what came {_BROKEN} times") from None
+                    raise Unavailable(f"{error}, {_BROKEN} times") from None
                 continue
-            except Exception as error:  # noqa: BLE001 - obstore's, which have no common root but this
-                found = trouble(error, url)
-            if not found.passing:
+            except Exception as error:  # noqa: BLE001 - obstore's errors have no other common base class
+                found = explain(error, url)
+            if not found.retryable:
                 raise found.error from None
             now = time.monotonic()
             if not failing_since or progress() != so_far:
-                # obstore has its own patience, half of ours; an attempt that lasted longer did not fail all the time.
+                # obstore retries by itself for half of our time; a longer attempt was not failing all the time.
                 failing_since = max(began, now - self.seconds / 2)
                 pause, so_far = _FIRST_PAUSE, progress()
             if now - failing_since + pause > self.seconds:

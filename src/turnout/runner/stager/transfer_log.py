@@ -1,4 +1,4 @@
-"""What was moved already, for each directory: a file to which a line is added for each file that was moved."""
+"""The transfer log of a directory: a file with a line for each file that was transferred."""
 
 import contextlib
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 _TIDY = 1000
-"""Lines that say nothing new, from which on the file is written anew."""
+"""The number of superseded lines at which the log is rewritten."""
 
 
-class Moved(msgspec.Struct, array_like=True):
-    """A file as it was when it and the object were the same."""
+class TransferredFile(msgspec.Struct, array_like=True):
+    """The state of a file when it was identical to its object."""
 
     path: str
     size: int
@@ -25,20 +25,20 @@ class Boot(msgspec.Struct):
 
 
 _boot = msgspec.json.Decoder(Boot)
-_moved = msgspec.json.Decoder(Moved)
+_moved = msgspec.json.Decoder(TransferredFile)
 
 
 def this_boot() -> str:
-    """After a power loss, files that were written before it cannot be trusted: nobody waited for the disk."""
+    """After a power loss, files from before it cannot be trusted, because they were not synced to disk."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-class Memory:
-    """An unreadable line is as good as none: the file is moved once more."""
+class TransferLog:
+    """Ignores unreadable lines; their files are transferred again."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._known: dict[str, Moved] = {}
+        self._known: dict[str, TransferredFile] = {}
         self._boot = ""
         self._fd = -1
         if not path:
@@ -48,17 +48,17 @@ class Memory:
             self._rewrite()
         self._open()
 
-    def get(self, path: str) -> Moved | None:
+    def get(self, path: str) -> TransferredFile | None:
         return self._known.get(path)
 
-    def add(self, moved: Moved) -> None:
+    def add(self, moved: TransferredFile) -> None:
         if self._fd < 0:
             return
         self._known[moved.path] = moved
         os.write(self._fd, msgspec.json.encode(moved) + b"\n")
 
     def trust_this_boot_only(self) -> None:
-        """Before anything comes in."""
+        """Drop the entries of an earlier boot. Call it before files are written to the directory."""
         if self._fd < 0 or self._boot == this_boot():
             return
         self.close()
@@ -76,7 +76,7 @@ class Memory:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def _read(self) -> tuple[int, bool]:
-        """How many lines, and whether the last was cut off."""
+        """The number of lines, and whether the last one is incomplete."""
         try:
             content = Path(self._path).read_bytes()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Several hands at one heap of work, and work that belongs on a thread."""
+"""Concurrent workers on one queue, and work on threads."""
 
 import asyncio
 import threading
@@ -11,28 +11,28 @@ T = TypeVar("T")
 _threads = ThreadPoolExecutor(4, "stage")
 
 
-async def each(source: AsyncIterator[T], work: Callable[[T], Awaitable[None]], hands: int) -> None:
-    """`work` on everything that `source` gives; the first that fails ends it all."""
-    heap: asyncio.Queue[list[T]] = asyncio.Queue(hands * 2)
+async def for_each(source: AsyncIterator[T], work: Callable[[T], Awaitable[None]], workers: int) -> None:
+    """Run `work` on every item of `source`; the first error cancels the rest and is raised."""
+    queue: asyncio.Queue[list[T]] = asyncio.Queue(workers * 2)
 
-    async def hand() -> None:
-        while one := await heap.get():
+    async def worker() -> None:
+        while one := await queue.get():
             await work(one[0])
-        await heap.put([])
+        await queue.put([])
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(hands):
-                group.create_task(hand())
+            for _ in range(workers):
+                group.create_task(worker())
             async for one in source:
-                await heap.put([one])
-            await heap.put([])
+                await queue.put([one])
+            await queue.put([])
     except ExceptionGroup as several:
         raise several.exceptions[0] from None
 
 
 async def on_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Whoever is cancelled meanwhile still waits for it: the thread uses what would be closed next."""
+    """A cancelled caller still waits for the thread, which uses files that would be closed next."""
     future = asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
     try:
         return await asyncio.shield(future)
@@ -42,29 +42,29 @@ async def on_thread(work: Callable[..., T], *arguments: Any) -> T:
         raise
 
 
-async def aside(work: Callable[..., T], *arguments: Any) -> T:
-    """On a thread of its own. Whoever is cancelled meanwhile leaves it behind: it may wait for a silent store."""
+async def on_detached_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """On a new thread. A cancelled caller does not wait for it: it may wait for an unresponsive store."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
             future.set_result(work(*arguments))
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             future.set_exception(error)
 
     threading.Thread(target=run, name="aside", daemon=True).start()
     return await asyncio.wrap_future(future)
 
 
-class Hands:
-    """Threads for work that may wait for a silent store: several at a time, and left behind if nobody wants it now."""
+class WorkerThreads:
+    """Threads for work that may wait for an unresponsive store; `abandon` does not wait for them."""
 
     def __init__(self, most: int) -> None:
-        self._threads = ThreadPoolExecutor(most, "hands")
+        self._threads = ThreadPoolExecutor(most, "stager")
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

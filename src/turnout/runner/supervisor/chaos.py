@@ -1,4 +1,4 @@
-"""Named points at which a test has the keeper killed, as `turnout.chaos` does for the service."""
+"""Named points at which a test kills the supervisor, as `turnout.chaos` does for the service."""
 
 import os
 import signal
@@ -6,11 +6,11 @@ import signal
 _kill_at = ""
 
 
-def prepare(name: str) -> None:
+def set_kill_point(name: str) -> None:
     global _kill_at
     _kill_at = name
 
 
-def point(name: str) -> None:
+def kill_point(name: str) -> None:
     if name == _kill_at:
         os.kill(os.getpid(), signal.SIGKILL)

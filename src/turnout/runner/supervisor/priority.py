@@ -1,7 +1,7 @@
-"""The keeper goes before what it has started.
+"""The supervisor's own scheduling priority.
 
-Jobs keep every core busy, and a keeper that waits its turn behind them starts the next one late and learns late that
-one has ended. It needs little: so it may interrupt, and soon. Nothing of this is passed on to its children.
+Jobs keep every core busy. A supervisor that waits for its turn behind them starts the next job late and notices ends
+late. It needs little CPU time, so it may preempt them. Its children do not inherit this.
 """
 
 import contextlib
@@ -11,14 +11,15 @@ import struct
 
 _NICE = -10
 _SLICE = 100_000
-"""Nanoseconds: who asks for the shortest turns gets them first (Linux 6.12 on; before that it has no effect)."""
+"""Time slice in nanoseconds: the scheduler prefers processes with short slices (Linux 6.12 on; no effect before that).
+"""
 
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 _RESET_ON_FORK = 1
 
 
-def of_jobs() -> None:
-    """As far as it may: only root goes before others. Who was started behind others stays there."""
+def raise_own() -> None:
+    """Only root may raise its priority. A supervisor that was started with a nice value keeps it."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     if nice:
         return
@@ -27,6 +28,6 @@ def of_jobs() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
         nice = _NICE
     # struct sched_attr: size, policy, flags, nice value, static priority, slice, and two for other policies
-    asked = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, _RESET_ON_FORK, nice, 0, _SLICE, 0, 0)
+    attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, _RESET_ON_FORK, nice, 0, _SLICE, 0, 0)
     if number := _SET_ATTRIBUTES.get(os.uname().machine):
-        ctypes.CDLL(None).syscall(number, 0, asked, 0)
+        ctypes.CDLL(None).syscall(number, 0, attributes, 0)

@@ -1,19 +1,24 @@
-"""Other processes, by way of /proc and pidfds.
+"""Other processes, through /proc and pidfds.
 
-A pid alone is never trusted: a start time, a parent or a marker says whose it is.
+A pid alone is never trusted: a start time, a parent or a marker has to confirm it.
 """
 
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import struct
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from .replicas import users
 
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _PIDFD_INFO_EXIT = 1 << 3
 _TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_KILL_SECONDS = 5.0
 
 MARKER = b"TURNOUT_REPLICA="
 
@@ -29,13 +34,13 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """In clock ticks since the boot: with the pid it names a process once and for all. None: there is none."""
+    """In clock ticks since the boot: with the pid it identifies a process for good. None if it is gone."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
         return None
     try:
-        # The name in brackets may hold anything, brackets and blanks too.
+        # The name in brackets may contain anything, also brackets and spaces.
         return int(os.read(fd, 1024).rpartition(b")")[2].split()[19])
     except (OSError, IndexError):
         return None
@@ -43,34 +48,58 @@ def start_time(pid: int) -> int | None:
         os.close(fd)
 
 
-def ticks() -> int:
-    """The clock that `start_time` is read off."""
+def now_in_ticks() -> int:
+    """Now, by the clock of `start_time`."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _TICK
 
 
-def start_time_after(began: int, pid: int) -> int | None:
-    """The start time of a child that was made after `began`: mostly the clock has not moved on meanwhile.
+def to_seconds(start: int) -> float:
+    """Converts a start time to seconds of the boot clock."""
+    return start * _TICK / 1e9
 
-    To read it would mean to wait until the child's exec is through.
+
+def start_time_after(began: int, pid: int) -> int | None:
+    """The start time of a child that was created after `began`. Usually the clock has not advanced since.
+
+    To read it from /proc would mean to wait for the child's exec.
     """
-    return began if ticks() == began else start_time(pid)
+    return began if now_in_ticks() == began else start_time(pid)
 
 
 def marker(pid: int) -> str:
-    """The `<attempt>/<replica>` in the environment that the process was started with; empty if it cannot be seen."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
-    except OSError:
-        return ""
-    for entry in environment.split(b"\0"):
+    """The `<attempt>/<replica>` in the initial environment of the process; empty if it cannot be read."""
+    for entry in environment(pid).split(b"\0"):
         if entry.startswith(MARKER):
             return entry[len(MARKER) :].decode(errors="replace")
     return ""
 
 
-def marked() -> dict[str, list[int]]:
-    """Every live process of ours that carries a marker, oldest first: a look through the whole of /proc."""
+def environment(pid: int) -> bytes:
+    """The initial environment of a process; empty if it cannot be read."""
+    try:
+        with access_to(pid), open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+@contextlib.contextmanager
+def access_to(pid: int) -> Iterator[None]:
+    """Allows to read what only the process's user may read. Raises OSError.
+
+    A process in a private network is below a user namespace that the supervisor owns. That gives the supervisor access,
+    and the process's user has none.
+    """
+    uid = _uid(pid) if users.uids() else users.OWN
+    if uid not in users.uids():
+        yield
+        return
+    with users.with_file_access_of(uid) if _in_owned_namespace(pid) else users.acting_as(uid):
+        yield
+
+
+def marked_processes() -> dict[str, list[int]]:
+    """Every live process that has a marker, oldest first. Searches all of /proc."""
     found: dict[str, list[tuple[int, int]]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and (name := marker(int(entry))):
@@ -79,7 +108,7 @@ def marked() -> dict[str, list[int]]:
 
 
 def alive(pid: int) -> bool:
-    """A zombie is not."""
+    """False for a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read(1024).rpartition(b")")[2].split()[0] not in (b"Z", b"X")
@@ -96,8 +125,18 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def descendants(root: int, most: int) -> list[int]:
+    """All descendants, up to about `most`."""
+    found = [root]
+    for pid in found:
+        if len(found) > most:
+            break
+        found += children(pid)
+    return found[1:]
+
+
 def session(leader: int) -> list[tuple[int, int]]:
-    """The others in its session, each with its start time: a look through the whole of /proc."""
+    """The other processes of the session, each with its start time. Searches all of /proc."""
     found: list[tuple[int, int]] = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and int(entry) != leader:
@@ -109,7 +148,7 @@ def session(leader: int) -> list[tuple[int, int]]:
 
 
 def hang_up(members: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """HUP to those of them that there still are, as a terminal does that is taken away. Returns whom it went to."""
+    """Sends HUP to those that still run, as a closing terminal does. Returns them."""
     left: list[tuple[int, int]] = []
     for pid, started in members:
         if (pidfd := open_pidfd(pid, started)) is not None:
@@ -120,17 +159,17 @@ def hang_up(members: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return left
 
 
-def owns_log(pid: int, directory: str) -> bool:
-    """Whether it has a file of this replica open: how a process is told that has emptied its environment."""
-    with contextlib.suppress(OSError):
+def has_file_open_in(pid: int, directory: str) -> bool:
+    """Whether the process has a file open there. This identifies a process that has emptied its environment."""
+    with contextlib.suppress(OSError), access_to(pid):
         for fd in os.listdir(f"/proc/{pid}/fd"):
             if os.readlink(f"/proc/{pid}/fd/{fd}").startswith(directory + "/"):
                 return True
     return False
 
 
-def end_trees(roots: list[int]) -> None:
-    """KILL them and all below. They are stopped first: who is stopped cannot fork while we look for the others."""
+def kill_trees(roots: list[int]) -> None:
+    """Kills processes and all their descendants. They are stopped first: a stopped process cannot fork meanwhile."""
     seen: set[int] = set()
     fresh = set(roots)
     while fresh:
@@ -140,6 +179,19 @@ def end_trees(roots: list[int]) -> None:
         fresh = {child for pid in seen for child in children(pid)} - seen
     for pid in seen:
         _signal(pid, signal.SIGKILL)
+
+
+def kill_and_wait(roots: list[int]) -> None:
+    """Like `kill_trees`, and waits until the roots are gone, but not for ever."""
+    pidfds: list[int] = []
+    for pid in roots:
+        with contextlib.suppress(OSError):
+            pidfds.append(os.pidfd_open(pid))
+    kill_trees(roots)
+    until = time.monotonic() + _KILL_SECONDS
+    for fd in pidfds:
+        select.select([fd], [], [], max(0.0, until - time.monotonic()))
+        os.close(fd)
 
 
 def open_pidfd(pid: int, started: int) -> int | None:
@@ -154,10 +206,10 @@ def open_pidfd(pid: int, started: int) -> int | None:
     return None
 
 
-def exit_of_stranger(pidfd: int) -> Exit | bool:
-    """How a process that is not our child ended; True: it cannot be told yet; False: this kernel never tells.
+def exit_of_other(pidfd: int) -> Exit | bool:
+    """How a process that is not a child ended. True: not known yet. False: this kernel does not report it.
 
-    From Linux 6.15 on a pidfd that was opened in time knows, once the parent has reaped the process.
+    From Linux 6.15 on, a pidfd that was opened in time reports it once the parent has reaped the process.
     """
     info = bytearray(64)
     struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
@@ -167,19 +219,36 @@ def exit_of_stranger(pidfd: int) -> Exit | bool:
         return False
     if not struct.unpack_from("Q", info, 0)[0] & _PIDFD_INFO_EXIT:
         return True
-    return from_status(struct.unpack_from("i", info, 60)[0])
+    return exit_from_status(struct.unpack_from("i", info, 60)[0])
 
 
-def from_status(status: int) -> Exit:
+def exit_from_status(status: int) -> Exit:
     if os.WIFSIGNALED(status):
         return Exit(None, os.WTERMSIG(status))
     return Exit(os.WEXITSTATUS(status), None)
 
 
-def from_child(result: os.waitid_result) -> Exit:
+def exit_from_wait(result: os.waitid_result) -> Exit:
     if result.si_code == os.CLD_EXITED:
         return Exit(result.si_status, None)
     return Exit(None, result.si_status)
+
+
+def _uid(pid: int) -> int:
+    """0 if it is gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith("Uid:"):
+                return int(line.split()[1])
+    return 0
+
+
+def _in_owned_namespace(pid: int) -> bool:
+    try:
+        os.readlink(f"/proc/{pid}/ns/user")
+    except OSError:
+        return False
+    return True
 
 
 def _signal(pid: int, number: int) -> None:

@@ -1,7 +1,7 @@
-"""What an object has besides its bytes, kept in an extended attribute of its file.
+"""Checksums, type and metadata of an object, in an extended attribute of its file.
 
-Size and time of modification are kept with it: when a job has written to the file since, it no longer applies. The
-job's user may write the attribute as well, so what it says is checked whenever it is read.
+The attribute includes the file's size and modification time, so it no longer applies after a job has written to the
+file. Jobs can write the attribute too, so it is validated whenever it is read.
 """
 
 import hashlib
@@ -34,17 +34,17 @@ class Info(NamedTuple):
     modified: int
     """In nanoseconds since 1970."""
     etag: str
-    """Hex md5, or 32 hex digits and `-<n>` where it is none: put together of parts, or written by a job."""
+    """The md5 in hex; or 32 hex digits and `-<n>`, if the object was joined of parts or written by a job."""
     md5: str | None
-    """In hex, where it is known."""
+    """In hex, if it is known."""
     crc32c: str | None
-    """Base64 of its four bytes, where it is known."""
+    """Its four bytes in base64, if it is known."""
     content_type: str
     metadata: dict[str, str]
     generation: int
-    """Another one whenever the bytes are replaced."""
+    """Changes whenever the bytes are replaced."""
     sealed: bool = False
-    """Its file holds it encrypted: `Embedded.pread` opens it."""
+    """The file is encrypted: `EmbeddedStore.pread` decrypts it."""
 
 
 class Attributes(msgspec.Struct, array_like=True):
@@ -56,13 +56,13 @@ class Attributes(msgspec.Struct, array_like=True):
     content_type: str
     metadata: dict[str, str]
     plain: int | None = None
-    """Of a sealed object: how many bytes it has when it is opened. `size` is always the file's."""
+    """The decrypted size of an encrypted object. `size` is always the file's."""
 
 
 def check(content_type: str, metadata: dict[str, str]) -> None:
-    """Raises Invalid for what could not go into a header again."""
+    """Raises Invalid if a value cannot be sent in a header."""
     if len(content_type) > _LONGEST_TYPE or not _VALUE.fullmatch(content_type):
-        raise Invalid(f"{content_type[:60]!r} is no content type", field="content_type")
+        raise Invalid(f"{content_type[:60]!r} is not a valid content type", field="content_type")
     for name, value in metadata.items():
         if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
             raise Invalid(f"the metadata {name[:60]!r} has a control character in it", field="metadata")
@@ -71,7 +71,7 @@ def check(content_type: str, metadata: dict[str, str]) -> None:
 
 
 def keep(file: int, attributes: Attributes) -> None:
-    """Where the file system cannot keep it, it is not kept. Raises OSError if it must be: for a sealed object."""
+    """Does nothing on a file system without extended attributes, but raises OSError there for an encrypted object."""
     try:
         os.setxattr(file, _NAME, msgspec.msgpack.encode(attributes))
     except OSError:
@@ -80,7 +80,7 @@ def keep(file: int, attributes: Attributes) -> None:
 
 
 def describe(key: str, file: int | str, status: os.stat_result) -> Info:
-    """`file`: open, or a path that is not followed if it is a link."""
+    """`file`: a descriptor, or a path. A link is not followed."""
     if stat.S_ISDIR(status.st_mode):
         return _marker(key, status)
     kept = _recall(file, status)
@@ -90,7 +90,7 @@ def describe(key: str, file: int | str, status: os.stat_result) -> Info:
         )
         kept = Attributes(0, 0, f"{etag.hexdigest()}-1", None, None, UNKNOWN_TYPE, {})
         if isinstance(file, int) and (found := shape(file, status.st_size)):
-            kept.plain = found.size  # its attributes were lost on the way, as a copy by hand does
+            kept.plain = found.size  # its attributes were lost, for example by a manual copy
     return Info(
         key,
         status.st_size if kept.plain is None else kept.plain,
@@ -106,7 +106,7 @@ def describe(key: str, file: int | str, status: os.stat_result) -> Info:
 
 
 def _marker(key: str, status: os.stat_result) -> Info:
-    """A directory, as the empty object with a slash at its end that other tools make of it."""
+    """A directory as an empty object whose key ends with a slash, as other tools show it."""
     at = status.st_mtime_ns
     return Info(key, 0, at, _EMPTY_MD5, _EMPTY_MD5, "AAAAAA==", "application/x-directory", {}, at)
 

@@ -1,4 +1,4 @@
-"""crc32c, and how that of two pieces makes that of both without reading them again."""
+"""crc32c: computing it, combining two of them, and its text form."""
 
 import base64
 
@@ -7,16 +7,16 @@ import google_crc32c
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 
 _Matrix = tuple[int, ...]
-"""What 32 single bits become after some number of zero bits."""
+"""How a number of zero bits changes each of the 32 bits."""
 
 
 def extend(crc: int, data: bytes | memoryview) -> int:
-    # The library takes bytes alone.
+    # The library accepts only bytes.
     return google_crc32c.extend(crc, data if isinstance(data, bytes) else bytes(data))
 
 
-def joined(first: int, second: int, length: int) -> int:
-    """The crc32c of two pieces, of which the second is `length` bytes long."""
+def combine(first: int, second: int, length: int) -> int:
+    """The crc32c of two pieces in a row, from those of each. `length`: bytes in the second piece."""
     if not length:
         return first
     matrix = _square(_square(_square(_ONE_BIT)))  # a zero byte
@@ -28,12 +28,12 @@ def joined(first: int, second: int, length: int) -> int:
     return first ^ second
 
 
-def spelt(crc: int) -> str:
-    """As Google and S3 write it: base64 of four bytes."""
+def encode(crc: int) -> str:
+    """Base64 of its four bytes, as in the APIs of Google and S3."""
     return base64.b64encode(crc.to_bytes(4, "big")).decode()
 
 
-def unspelt(text: str) -> int:
+def decode(text: str) -> int:
     return int.from_bytes(base64.b64decode(text), "big")
 
 

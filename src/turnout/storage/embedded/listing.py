@@ -1,7 +1,7 @@
-"""Keys in the order of their bytes, from directories.
+"""Lists the keys of a bucket in the order of their bytes, by walking its directories.
 
-Within a directory `a.txt` comes before what lies in `a/`: names are put in order with the slash that follows them. So
-a walk down in that order meets keys in theirs, and reads no directory that holds nothing of what is asked for.
+The names of directories are sorted with the slash that follows them, so that `a.txt` comes before `a/x`. A walk in that
+order yields keys in order, and skips directories that cannot contain a requested key.
 """
 
 import bisect
@@ -13,9 +13,9 @@ from collections.abc import Generator
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from turnout.storage.embedded_attributes import Info, describe
-from turnout.storage.embedded_keys import can_be_key
-from turnout.storage.source import LONGEST_NAME, UNFIT
+from turnout.storage.embedded.attributes import Info, describe
+from turnout.storage.embedded.keys import can_be_key
+from turnout.storage.source import MAX_NAME, UNFIT
 
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LAST = "\U0010ffff"
@@ -25,61 +25,67 @@ _MOST_NAMES = 300_000
 _SETTLED = 2_000_000_000
 _lock = threading.Lock()
 _remembered: dict[tuple[int, int, int], list[str]] = {}
-"""By device, file number and time of modification; what was used last comes last."""
+"""By device, inode and modification time, the least recently used first."""
 
 
-class Page(NamedTuple):
+class ObjectPage(NamedTuple):
     objects: list[Info]
     prefixes: list[str]
     next: str
-    """Where to go on after; empty at the end."""
+    """The `after` of the next page; empty on the last one."""
 
 
-class Asked(NamedTuple):
+class ListOptions(NamedTuple):
     prefix: str
     delimiter: str
     after: str
 
 
-def page(here: int, base: str, asked: Asked, limit: int) -> Page:
-    """`here`: the directory whose keys begin with `base`, the directory part of the prefix."""
+def page(here: int, base: str, request: ListOptions, limit: int) -> ObjectPage:
+    """`here`: a descriptor of the directory `base`, which is the directory part of the prefix."""
     objects: list[Info] = []
     prefixes: list[str] = []
     last = ""
     if limit <= 0:
-        return Page([], [], "")
-    with closing(_entries(os.open(".", _READ, dir_fd=here), base, asked)) as entries:
+        return ObjectPage([], [], "")
+    with closing(_entries(os.open(".", _READ, dir_fd=here), base, request)) as entries:
         for one in entries:
             if isinstance(one, Info):
-                group = _group(one.key, asked)
-                if group and (group == asked.after or (prefixes and prefixes[-1] == group)):
+                group = _group(one.key, request)
+                if group and (group == request.after or (prefixes and prefixes[-1] == group)):
                     continue
             else:
                 group = one
             if len(objects) + len(prefixes) >= limit:
-                return Page(objects, prefixes, last)
+                return ObjectPage(objects, prefixes, last)
             if group:
                 prefixes.append(group)
                 last = group
             elif isinstance(one, Info):
                 objects.append(one)
                 last = one.key
-    return Page(objects, prefixes, "")
+    return ObjectPage(objects, prefixes, "")
 
 
-def _group(key: str, asked: Asked) -> str:
-    """The prefix that stands for this key and its like, or nothing."""
-    if not asked.delimiter:
+def _group(key: str, request: ListOptions) -> str:
+    """The common prefix that replaces this key in the list, or an empty string."""
+    if not request.delimiter:
         return ""
-    end = key.find(asked.delimiter, len(asked.prefix))
-    return "" if end < 0 else key[: end + len(asked.delimiter)]
+    end = key.find(request.delimiter, len(request.prefix))
+    return "" if end < 0 else key[: end + len(request.delimiter)]
 
 
-def _entries(here: int, base: str, asked: Asked) -> Generator[Info | str]:
-    """Objects, and with `/` as the delimiter directories, which are not gone into. Closes `here`."""
+def _entries(here: int, base: str, request: ListOptions) -> Generator[Info | str]:
+    """Yields objects; with the delimiter `/`, also the keys of directories, without entering them. Closes `here`."""
     try:
-        names = _names(here, base, asked)
-        if not names and base and base > asked.after and base.startswith(asked.prefix) and _is_empty(here):
+        names = _names(here, base, request)
+        if (
+            not names
+            and base
+            and base > request.after
+            and base.startswith(request.prefix)
+            and _is_empty(here)
+        ):
             yield describe(base, here, os.fstat(here))
         for name in names:
             key = base + name
@@ -87,26 +93,26 @@ def _entries(here: int, base: str, asked: Asked) -> Generator[Info | str]:
                 found = _describe(here, name, key)
                 if found:
                     yield found
-            elif asked.delimiter == "/" and len(key) > len(asked.prefix):
-                if key > asked.after or _goes_on(here, name, key, asked):
+            elif request.delimiter == "/" and len(key) > len(request.prefix):
+                if key > request.after or _goes_on(here, name, key, request):
                     yield key
             else:
-                with suppress(OSError):  # gone, or another thing by now
+                with suppress(OSError):  # removed or replaced meanwhile
                     below = os.open(name[:-1], _READ, dir_fd=here)
-                    yield from _entries(below, key, asked)
+                    yield from _entries(below, key, request)
     finally:
         os.close(here)
 
 
-def _names(here: int, base: str, asked: Asked) -> list[str]:
-    """Those of the directory that what is asked for may begin with."""
-    # Only the first directory can be within the prefix, and what is left of that then has no slash.
-    prefix = asked.prefix[len(base) :]
-    within = asked.after.startswith(base)
-    if asked.after > base and not within:
+def _names(here: int, base: str, request: ListOptions) -> list[str]:
+    """The names in the directory with which a requested key can begin."""
+    # Only in the first directory is a part of the prefix left, which has no slash.
+    prefix = request.prefix[len(base) :]
+    within = request.after.startswith(base)
+    if request.after > base and not within:
         return []
     names = _sorted_names(here, base)
-    after = asked.after[len(base) :] if within else ""
+    after = request.after[len(base) :] if within else ""
     begin = bisect.bisect_right(names, after) if after else 0
     if begin and names[begin - 1].endswith("/") and after.startswith(names[begin - 1]):
         begin -= 1
@@ -116,7 +122,7 @@ def _names(here: int, base: str, asked: Asked) -> list[str]:
 
 
 def _sorted_names(here: int, base: str) -> list[str]:
-    """All of a directory, those of directories with a slash. Large ones are remembered for the next page."""
+    """All names in a directory; directories end with a slash. Long lists are cached for the next page."""
     status = os.fstat(here)
     state = (status.st_dev, status.st_ino, status.st_mtime_ns)
     with _lock:
@@ -125,7 +131,7 @@ def _sorted_names(here: int, base: str) -> list[str]:
             _remembered[state] = known
             return known
     names = _read(here, base)
-    # A directory that changed just now may change again without its time of modification doing so.
+    # A directory that has just changed may change again within the resolution of its modification time.
     if len(names) >= _LARGE and status.st_mtime_ns < time.time_ns() - _SETTLED:
         with _lock:
             _remembered[state] = names
@@ -136,7 +142,7 @@ def _sorted_names(here: int, base: str) -> list[str]:
 
 def _read(here: int, base: str) -> list[str]:
     names: list[str] = []
-    room = can_be_key(base + "x" * LONGEST_NAME)
+    room = can_be_key(base + "x" * MAX_NAME)
     with os.scandir(here) as entries:
         for entry in entries:
             name = entry.name
@@ -155,15 +161,15 @@ def _is_empty(here: int) -> bool:
         return next(entries, None) is None
 
 
-def _goes_on(here: int, name: str, key: str, asked: Asked) -> bool:
-    """Whether anything in this directory comes after a key that lies in it."""
-    if key == asked.after:
+def _goes_on(here: int, name: str, key: str, request: ListOptions) -> bool:
+    """Whether the directory has keys after `request.after`."""
+    if key == request.after:
         return False
     try:
         below = os.open(name[:-1], _READ, dir_fd=here)
     except OSError:
         return False
-    with closing(_entries(below, key, asked._replace(delimiter=""))) as entries:
+    with closing(_entries(below, key, request._replace(delimiter=""))) as entries:
         return next(entries, None) is not None
 
 

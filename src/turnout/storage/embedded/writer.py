@@ -1,4 +1,4 @@
-"""An object on its way in: a file beside the buckets that gets its name when it is whole."""
+"""Writes an object: a temporary file outside of the buckets, which gets its name when it is complete."""
 
 import contextlib
 import errno
@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Literal
 
 from turnout.errors import AlreadyExists, Invalid, Misconfigured, Unavailable, WrongState
-from turnout.storage import embedded_sums as sums
-from turnout.storage.embedded_attributes import Attributes, Info, describe, keep
-from turnout.storage.walk import Blocked, Missing, Owner, keep_directory, make_directory
-from turnout.vault.chunks import Sealing
+from turnout.storage.directories import MissingDirectory, NotDirectory, keep_directory, make_directory
+from turnout.storage.embedded import checksums
+from turnout.storage.embedded.attributes import Attributes, Info, describe, keep
+from turnout.storage.owners import FILE, Owner
+from turnout.vault.chunks import SealedWriter
 
 Expect = int | Literal["absent"] | None
 Enter = Callable[[tuple[str, ...]], AbstractContextManager[int]]
-"""The directory of a bucket with these names; what is missing is made."""
+"""Opens a directory in a bucket by its names. Makes missing directories."""
 
 _PIECE = 1 << 20
 _NEW = "put-"
@@ -31,23 +32,23 @@ _LOCKS = [threading.Lock() for _ in range(64)]
 
 
 class Writer:
-    """Ends with commit() or abort(); whatever comes before leaves no trace.
+    """Call commit() or abort() at the end. Before commit() nothing of the object is visible.
 
-    abort() may come from another thread while a write goes on: it waits for it.
+    abort() may be called from another thread during a write: it waits for the write.
     """
 
     def __init__(
         self,
         uploads: Path,
         enter: Enter,
-        owner: Owner | bool,
+        owner: Callable[[], Owner | bool],
         place: tuple[str, tuple[str, ...]],
         content_type: str,
         metadata: dict[str, str],
         expect: Expect,
-        sealing: Sealing | None = None,
+        sealing: SealedWriter | None = None,
     ) -> None:
-        """`sealing`: nothing of the object reaches the disk as it is."""
+        """`sealing`: encrypts the object before it reaches the disk."""
         self._enter = enter
         self._owner = owner
         self._bucket, self._parts = place
@@ -60,7 +61,7 @@ class Writer:
         self._path = uploads / f"{_NEW}{secrets.token_hex(16)}"
         self._lock = threading.RLock()
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # as long as it is held, sweep() leaves it alone
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # sweep() skips files that are locked
         self._sealing = sealing
         self._sealed = sealing is not None
         if sealing:
@@ -72,18 +73,20 @@ class Writer:
 
     @property
     def md5(self) -> str | None:
-        """Of what was written so far; None once a piece was taken."""
+        """The md5 of what was written so far; None after take()."""
         return self._md5.hexdigest() if self._whole_md5 else None
 
     @property
     def crc32c(self) -> str:
-        """Of what was written so far."""
-        return sums.spelt(self._crc32c)
+        """The crc32c of what was written so far."""
+        return checksums.encode(self._crc32c)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         with self._lock:
             self._md5.update(data)
-            self._crc32c = sums.extend(self._crc32c, data if isinstance(data, bytes) else memoryview(data))
+            self._crc32c = checksums.extend(
+                self._crc32c, data if isinstance(data, bytes) else memoryview(data)
+            )
             self._append(self._sealing.add(data) if self._sealing else data)
             self.size += len(data)
 
@@ -96,33 +99,33 @@ class Writer:
                 raise self._failed(error) from None
 
     def take_sealed(self, file: int, info: Info) -> None:
-        """All of an object whose file is sealed, as it is: it takes no key. commit() must be told the etag."""
-        self.take(file, os.fstat(file).st_size, info.crc32c or sums.spelt(0))
-        self.size, self._crc32c = info.size, sums.unspelt(info.crc32c or sums.spelt(0))
+        """Copies an encrypted object without decrypting it. Pass its etag to commit()."""
+        self.take(file, os.fstat(file).st_size, info.crc32c or checksums.encode(0))
+        self.size, self._crc32c = info.size, checksums.decode(info.crc32c or checksums.encode(0))
         self._sealed = True
 
     def take(self, file: int, size: int, crc32c: str, offset: int = 0) -> None:
-        """Appends this much of an open file, whose crc32c is known, without the bytes passing through here."""
+        """Appends a part of an open file whose crc32c is known. The kernel copies the bytes."""
         left, at = size, offset
         while left:
-            # In steps, so that abort() need not wait for all of it.
+            # In steps, so that abort() does not wait for the whole copy.
             with self._lock:
                 try:
                     count = _copy(file, self._file, left, at)
                 except OSError as error:
                     raise self._failed(error) from None
             if not count:
-                raise WrongState(f"{self.key!r}: what was being copied has become shorter meanwhile")
+                raise WrongState(f"{self.key!r}: the source became shorter during the copy")
             left, at = left - count, at + count
         self._whole_md5 = self._whole_md5 and not size
-        self._crc32c = sums.joined(self._crc32c, sums.unspelt(crc32c), size)
+        self._crc32c = checksums.combine(self._crc32c, checksums.decode(crc32c), size)
         self.size += size
 
     def commit(self, etag: str = "", md5: str = "") -> Info:
-        """In place, whole and on disk when this returns.
+        """When this returns, the object is complete, on disk, and visible under its key.
 
-        `md5`: in hex, where it is known although pieces were taken. `etag`: instead of the md5. Raises AlreadyExists
-        or WrongState if the object is not what was expected, Invalid if there is no place for it.
+        `md5`: in hex, if it is known although take() was used. `etag`: used instead of the md5. Raises AlreadyExists or
+        WrongState if the existing object is not the expected one, Invalid if the key cannot be used.
         """
         with self._lock:
             try:
@@ -154,7 +157,7 @@ class Writer:
         with self._reach(self._parts[:-2]) as above:
             if self._expect == "absent" and _is_there(above, name):
                 raise AlreadyExists(f"{self.key!r} exists")
-            make_directory(above, name, self._owner, mark=False)
+            make_directory(above, name, self._owner(), mark=False)
         with self._reach(self._parts[:-1]) as here:
             keep_directory(here)
             return describe(self.key, here, os.fstat(here))
@@ -162,10 +165,13 @@ class Writer:
     def _finish(self, etag: str, md5: str) -> None:
         if self._sealing:
             self._append(self._sealing.finish())
-        os.fchmod(self._file, 0o644)
-        if not isinstance(self._owner, bool):
-            os.fchown(self._file, *self._owner)
-        # The kernel's own times are coarse: two writes in a row could have the same.
+        owner = self._owner()
+        if isinstance(owner, bool):
+            os.fchmod(self._file, 0o640)
+        else:
+            os.fchown(self._file, owner.uid, owner.gid)
+            os.fchmod(self._file, FILE)
+        # The kernel's own times are coarse: two writes in a row could get the same.
         now = time.time_ns()
         os.utime(self._file, ns=(now, now))
         status = os.fstat(self._file)
@@ -196,8 +202,8 @@ class Writer:
                         self._name(here, name)
                         _sync(here)
                         return describe(self.key, self._file, os.fstat(self._file))
-                except (FileNotFoundError, Missing):
-                    # Its directory was empty, and went with the last object of another request.
+                except (FileNotFoundError, MissingDirectory):
+                    # Another request has deleted the last object in the directory, and the directory with it.
                     if attempt + 1 == _TRIES:
                         raise
         raise AssertionError
@@ -218,32 +224,34 @@ class Writer:
         with contextlib.ExitStack() as stack:
             try:
                 here = stack.enter_context(self._enter(parts))
-            except Blocked as error:
+            except NotDirectory as error:
                 raise Invalid(
-                    f"{self.key!r} cannot be written, as a part of it is an object itself: {error.message}",
+                    f"{self.key!r} cannot be written, because a part of its path is an object: {error.message}",
                     field="key",
                 ) from None
             yield here
 
     def _failed(self, error: OSError) -> Exception:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Unavailable(f"{self.key!r} cannot be written: the disk of the buckets is full")
+            return Unavailable(f"{self.key!r} cannot be written: the disk is full")
         if error.errno == errno.EOPNOTSUPP and self._sealed:
             return Misconfigured(
-                f"{self.key!r} cannot be kept sealed: the file system of the buckets has no extended attributes"
+                f"{self.key!r} cannot be encrypted: the file system of the buckets has no extended attributes"
             )
         if error.errno == errno.EXDEV:
-            return Misconfigured(f"the bucket {self._bucket!r} lies on another file system than the others")
+            return Misconfigured(
+                f"the bucket {self._bucket!r} is on another file system than the other buckets"
+            )
         return Misconfigured(f"{self.key!r} cannot be written: {error.strerror}")
 
 
 def one_at_a_time(bucket: str, key: str) -> threading.Lock:
-    """So that nothing comes between a look at what is there and the change."""
+    """The lock to hold while an object is checked and then changed."""
     return _LOCKS[hash((bucket, key)) % len(_LOCKS)]
 
 
 def check_expected(here: int, name: str, key: str, expect: Expect) -> None:
-    """Raises if what is there is not what it should be."""
+    """Raises WrongState, AlreadyExists or Invalid if the existing object is not the expected one."""
     try:
         status = os.stat(name, dir_fd=here, follow_symlinks=False)
     except FileNotFoundError:
@@ -259,7 +267,7 @@ def check_expected(here: int, name: str, key: str, expect: Expect) -> None:
 
 
 def sweep(uploads: Path) -> None:
-    """Removes what was left behind by a service that was killed."""
+    """Removes the temporary files of a service that was killed."""
     for path in uploads.glob(f"{_NEW}*"):
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -279,7 +287,7 @@ def read_all(file: int, size: int, write: Callable[[bytes], None]) -> None:
     while at < size:
         piece = os.pread(file, min(_PIECE, size - at), at)
         if not piece:
-            raise WrongState("what was being read has become shorter meanwhile")
+            raise WrongState("the source became shorter during the copy")
         write(piece)
         at += len(piece)
 
@@ -303,7 +311,7 @@ def _copy(source: int, target: int, size: int, at: int) -> int:
 
 
 def _is_directory(key: str) -> Invalid:
-    return Invalid(f"{key!r} cannot be an object: there are objects below {key + '/'!r}", field="key")
+    return Invalid(f"{key!r} cannot be an object, because there are objects below {key + '/'!r}", field="key")
 
 
 def _sync(here: int) -> None:

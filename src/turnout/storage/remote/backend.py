@@ -1,28 +1,29 @@
-"""A bucket in a real object store, object by object."""
+"""A bucket in a remote store behind the protocol of `storage/backend.py`."""
 
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from turnout.errors import AlreadyExists, Invalid, TurnoutError, Unsupported
-from turnout.storage import embedded_sums as sums
-from turnout.storage.anywhere_shelf import Opened
-from turnout.storage.objects import Info, Page
-from turnout.storage.remote_trouble import trouble
-from turnout.storage.streams import PIECE, byte_range, gathered
+from turnout.errors import AlreadyExists, Invalid, NotFound, TurnoutError, Unsupported
+from turnout.storage.backend import OpenObject
+from turnout.storage.embedded import checksums
+from turnout.storage.embedded.objects import Info, ObjectPage
+from turnout.storage.presence import Presence
+from turnout.storage.remote.errors import explain
+from turnout.storage.streams import PIECE, byte_range, coalesced
 
 if TYPE_CHECKING:
-    from turnout.storage.remote import Store
+    from turnout.storage.remote.store import Store
 
 _AT_ONCE = 8 << 20
-"""What is not longer is put in one request."""
+"""Larger objects are uploaded in parts."""
 _UNKNOWN_TYPE = "application/octet-stream"
 
 
-class Remote:
+class RemoteBackend:
     def __init__(self, store: "Store", name: str) -> None:
-        """`name`: the bucket's url as the user knows it, for messages."""
+        """`name`: the bucket's URL as the user knows it, for messages."""
         self._store = store
         self._name = name
 
@@ -30,13 +31,27 @@ class Remote:
         with self._explained(key):
             return _info(await self._store.head_async(key), _UNKNOWN_TYPE)
 
-    async def read(self, key: str, asked: str) -> Opened:
-        part = byte_range(asked, (await self.info(key)).size) if asked else None
+    async def read(self, key: str, range_header: str) -> OpenObject:
+        part = byte_range(range_header, (await self.info(key)).size) if range_header else None
         with self._explained(key):
             result = await self._store.get_async(key, options={"range": part} if part else None)
         info = _info(result.meta, str(result.attributes.get("Content-Type") or _UNKNOWN_TYPE))
         start, end = part or (0, info.size)
-        return Opened(info, start, end, self._body(key, result))
+        return OpenObject(info, start, end, self._body(key, result))
+
+    async def presence(self, path: str) -> Presence:
+        """What is at this path. Raises Denied, TimedOut and others."""
+        with self._explained(path):
+            if path and await self._is_there(path):
+                return Presence.OBJECT
+        try:
+            with self._explained(path):
+                async for metas in self._store.list(path or None, chunk_size=1):
+                    if metas:
+                        return Presence.DIRECTORY
+        except NotFound:
+            return Presence.NO_BUCKET
+        return Presence.EMPTY
 
     async def write(
         self, key: str, body: AsyncIterable[bytes], content_type: str, absent: bool, crc32c: str
@@ -58,34 +73,34 @@ class Remote:
         return found._replace(crc32c=incoming.crc32c, content_type=content_type or _UNKNOWN_TYPE)
 
     async def delete(self, key: str) -> None:
-        await self.info(key)  # a store is glad to delete what is not there
+        await self.info(key)  # raises NotFound: stores do not, when they delete a missing object
         with self._explained(key):
             await self._store.delete_async(key)
 
-    async def list(self, prefix: str, delimiter: str, after: str, limit: int) -> Page:
+    async def list(self, prefix: str, delimiter: str, after: str, limit: int) -> ObjectPage:
         if delimiter not in ("", "/"):
-            raise Unsupported(f"{self._name}: only / can be a delimiter there")
+            raise Unsupported(f"{self._name}: only / is supported as a delimiter")
         folder = prefix.rpartition("/")[0] or None
         with self._explained(prefix):
             if delimiter:
                 return await self._level(folder, prefix, after, limit)
             return await self._all(folder, prefix, after, limit)
 
-    async def _all(self, folder: str | None, prefix: str, after: str, limit: int) -> Page:
+    async def _all(self, folder: str | None, prefix: str, after: str, limit: int) -> ObjectPage:
         objects: list[Info] = []
         async for metas in self._store.list(folder, offset=after or None, chunk_size=min(limit + 1, 1000)):
             objects += (_info(one, _UNKNOWN_TYPE) for one in metas if one["path"].startswith(prefix))
             if len(objects) > limit:
-                return Page(objects[:limit], [], objects[limit - 1].key)
-        return Page(objects, [], "")
+                return ObjectPage(objects[:limit], [], objects[limit - 1].key)
+        return ObjectPage(objects, [], "")
 
-    async def _level(self, folder: str | None, prefix: str, after: str, limit: int) -> Page:
+    async def _level(self, folder: str | None, prefix: str, after: str, limit: int) -> ObjectPage:
         found = await self._store.list_with_delimiter_async(folder)
         entries: list[tuple[str, Info | None]] = [(f"{one}/", None) for one in found["common_prefixes"]]
         entries += ((one["path"], _info(one, _UNKNOWN_TYPE)) for one in found["objects"])
         entries = sorted(one for one in entries if one[0].startswith(prefix) and one[0] > after)
         page = entries[:limit]
-        return Page(
+        return ObjectPage(
             [info for _, info in page if info],
             [key for key, info in page if not info],
             page[-1][0] if len(entries) > limit else "",
@@ -109,19 +124,19 @@ class Remote:
             yield
         except (TurnoutError, GeneratorExit):
             raise
-        except Exception as error:  # noqa: BLE001 (obstore has many, and what they mean is known in one place)
+        except Exception as error:  # noqa: BLE001 (obstore's errors have no common class; `explain` knows them)
             if incoming and incoming.failure:
                 raise incoming.failure from None
             if type(error).__name__ == "AlreadyExistsError":
                 raise AlreadyExists(f"{self._name}/{key} exists") from None
-            raise trouble(error, f"{self._name}/{key}").error from None
+            raise explain(error, f"{self._name}/{key}").error from None
 
 
 class _Incoming:
-    """What is being sent here, with its sum. If it breaks off the store must hear of it, or half would be kept."""
+    """The body of an upload, with its checksum. If it raises, the upload must fail, or half an object is stored."""
 
     def __init__(self, body: AsyncIterable[bytes], key: str, expected: str) -> None:
-        self._pieces = gathered(body)
+        self._pieces = coalesced(body)
         self._key = key
         self._expected = expected
         self._sum = 0
@@ -130,16 +145,16 @@ class _Incoming:
 
     @property
     def crc32c(self) -> str:
-        return sums.spelt(self._sum)
+        return checksums.encode(self._sum)
 
     async def begin(self) -> bytes:
-        """All of it, or as much as is worth more than one request."""
+        """The whole body if it fits into one request, or its first part."""
         pieces: list[bytes] = []
         size = 0
         async for piece in self._pieces:
             pieces.append(piece)
             size += len(piece)
-            self._sum = sums.extend(self._sum, piece)
+            self._sum = checksums.extend(self._sum, piece)
             if size > _AT_ONCE:
                 return b"".join(pieces)
         self.over = True
@@ -150,7 +165,7 @@ class _Incoming:
         yield begin
         try:
             async for piece in self._pieces:
-                self._sum = sums.extend(self._sum, piece)
+                self._sum = checksums.extend(self._sum, piece)
                 yield piece
             self._check()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Where Alembic begins. The connection comes from `turnout.store.migrate`."""
+"""Alembic's entry point. The connection comes from `turnout.store.migrate`."""
 
 from alembic import context
 

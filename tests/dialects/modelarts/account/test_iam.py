@@ -1,4 +1,4 @@
-"""Ways to be known besides a signature of one's own: password tokens, temporary keys, the project of a region."""
+"""Authentication without a signature by a key: password tokens, temporary keys, the project of a region."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How many jobs a project may have."""
+"""Quotas for the number of jobs."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_it_is_kept_to(service: Service, user: str):
     made = cloud.create("first")
     (quota,) = cloud("show_training_quotas", user_id=user, resource="job-num").quotas
     assert (quota.quota, quota.used) == (1, 1)
-    with refused("ModelArts.2815", match="may have 1"):
+    with refused("ModelArts.2815", match="reached its quota of 1"):
         cloud.create("second")
     cloud("delete_training_job", training_job_id=made.metadata.id)
     cloud.create("second")

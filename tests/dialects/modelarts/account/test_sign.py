@@ -1,11 +1,11 @@
-"""The signature, against vectors that Huawei's own signer made, and all that must not pass."""
+"""Signatures: vectors that Huawei's own signer made, and forgeries."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from turnout.access import Key
-from turnout.dialects.modelarts.sign import Signed, verify
+from turnout.dialects.modelarts.account.sign import SignedRequest, verify
 from turnout.errors import Unauthenticated
 
 KEY = Key("AKEXAMPLE", "SKEXAMPLE", "p1")
@@ -19,7 +19,7 @@ def find(access: str) -> Key | None:
     return KEY if access == KEY.id else None
 
 
-def signed(method: str, target: str, signature: str, body: bytes = b"", **headers: str) -> Signed:
+def signed(method: str, target: str, signature: str, body: bytes = b"", **headers: str) -> SignedRequest:
     path, _, query = target.partition("?")
     kind = "application/json;charset=utf-8" if body else "application/json"
     sent = {
@@ -30,12 +30,12 @@ def signed(method: str, target: str, signature: str, body: bytes = b"", **header
         "x-project-id": "p1",
         "x-sdk-date": "20260101T000000Z",
     } | {name.replace("_", "-"): value for name, value in headers.items()}
-    return Signed(
+    return SignedRequest(
         method, path.encode(), query.encode(), {name.encode(): v.encode() for name, v in sent.items()}, body
     )
 
 
-def create(signature: str = CREATE, body: bytes = BODY, **headers: str) -> Signed:
+def create(signature: str = CREATE, body: bytes = BODY, **headers: str) -> SignedRequest:
     return signed("POST", "/v2/p1/training-jobs", signature, body, **headers)
 
 
@@ -61,7 +61,7 @@ def create(signature: str = CREATE, body: bytes = BODY, **headers: str) -> Signe
         ),
     ],
 )
-def test_what_the_sdk_signs(request_: Signed):
+def test_what_the_sdk_signs(request_: SignedRequest):
     assert verify(find, request_, NOW) == KEY
 
 
@@ -109,7 +109,7 @@ def test_a_clock_that_is_off_by_more(off: int):
         ),
     ],
 )
-def test_what_does_not_pass(request_: Signed, why: str):
+def test_what_does_not_pass(request_: SignedRequest, why: str):
     with pytest.raises(Unauthenticated, match=why) as caught:
         verify(find, request_, NOW)
     assert caught.value.code == "APIGW.0301"

@@ -1,4 +1,4 @@
-"""Workspaces: rooms with names of their own, and doors."""
+"""Workspaces: their job names, and who can use them."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.dialects.modelarts.driving import Cloud, refused
 
 
 @pytest.fixture
-def room(cloud: Cloud, request: pytest.FixtureRequest) -> str:
+def workspace(cloud: Cloud, request: pytest.FixtureRequest) -> str:
     name = f"room_{request.node.name[:40]}"
     return cloud("create_workspace", body={"name": name, "description": "for a test"}).id
 
@@ -62,14 +62,14 @@ def test_the_default_one_stays_as_it_is(cloud: Cloud):
         cloud("delete_workspace", workspace_id="0")
 
 
-def test_jobs_have_names_of_their_own_in_it(cloud: Cloud, room: str):
+def test_jobs_have_names_of_their_own_in_it(cloud: Cloud, workspace: str):
     cloud.create("same-name")
-    made = cloud.create("same-name", metadata={"workspace_id": room})
-    assert made.metadata.workspace_id == room
+    made = cloud.create("same-name", metadata={"workspace_id": workspace})
+    assert made.metadata.workspace_id == workspace
     with refused("ModelArts.2751"):
-        cloud.create("same-name", metadata={"workspace_id": room})
+        cloud.create("same-name", metadata={"workspace_id": workspace})
     with refused("ModelArts.2891", 400, "1 training jobs"):
-        cloud("delete_workspace", workspace_id=room)
+        cloud("delete_workspace", workspace_id=workspace)
 
 
 def test_a_workspace_that_is_not_there(cloud: Cloud):
@@ -77,14 +77,16 @@ def test_a_workspace_that_is_not_there(cloud: Cloud):
         cloud.create("homeless", metadata={"workspace_id": "nowhere"})
 
 
-def test_a_quota_is_kept_to(cloud: Cloud, room: str):
-    (quota,) = cloud("show_workspace_quotas", workspace_id=room).quotas
+def test_a_quota_is_kept_to(cloud: Cloud, workspace: str):
+    (quota,) = cloud("show_workspace_quotas", workspace_id=workspace).quotas
     assert (quota.resource, quota.quota, quota.used_quota) == ("job-num", -1, None)
     cloud(
-        "update_workspace_quotas", workspace_id=room, body={"quotas": [{"resource": "job-num", "quota": 1}]}
+        "update_workspace_quotas",
+        workspace_id=workspace,
+        body={"quotas": [{"resource": "job-num", "quota": 1}]},
     )
-    cloud.create("only-one", metadata={"workspace_id": room})
-    (quota,) = cloud("show_workspace_quotas", workspace_id=room).quotas
+    cloud.create("only-one", metadata={"workspace_id": workspace})
+    (quota,) = cloud("show_workspace_quotas", workspace_id=workspace).quotas
     assert (quota.quota, quota.used_quota) == (1, 1)
-    with refused("ModelArts.2815", match="may have 1"):
-        cloud.create("one-more", metadata={"workspace_id": room})
+    with refused("ModelArts.2815", match="reached its quota of 1"):
+        cloud.create("one-more", metadata={"workspace_id": workspace})

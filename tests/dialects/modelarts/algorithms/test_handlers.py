@@ -1,4 +1,4 @@
-"""Algorithms: kept, listed, changed, and used by jobs by their id."""
+"""Algorithms: created, listed, changed, and used by jobs by id."""
 
 import json
 from typing import Any

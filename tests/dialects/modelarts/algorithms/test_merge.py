@@ -1,4 +1,4 @@
-"""Jobs of an algorithm: what is merged, what contradicts it, and algorithms that make no sense."""
+"""Jobs with an algorithm: what is merged, what contradicts it, and invalid algorithms."""
 
 import json
 from typing import Any
@@ -18,7 +18,8 @@ from tests.dialects.modelarts.examples import (
     options,
     parameter,
 )
-from turnout.dialects.modelarts import decode, translate
+from turnout.dialects.modelarts import decode
+from turnout.dialects.modelarts.algorithms.document import stored_algorithm
 from turnout.errors import Invalid
 
 
@@ -99,18 +100,18 @@ def test_an_ascend_engine_does_not_run_on_gpus():
 def test_one_that_makes_no_sense(path: str, value: Any, code: str):
     document = json.dumps(changed(ALGORITHM, path, value)).encode()
     with pytest.raises(Invalid) as caught:
-        translate.keep_algorithm(decode.decode_algorithm(document), SETTINGS)
+        stored_algorithm(decode.decode_algorithm(document), SETTINGS)
     assert caught.value.code == f"ModelArts.{code}"
 
 
 def test_what_is_kept_can_be_sent_again():
-    kept = json.loads(algorithm().document)
-    assert json.loads(algorithm(kept).document) == kept
-    assert kept["metadata"]["is_valid"] is True
+    stored = json.loads(algorithm().document)
+    assert json.loads(algorithm(stored).document) == stored
+    assert stored["metadata"]["is_valid"] is True
 
 
 def test_requirements_go_by_both_their_names():
     needs = [{"key": "flavor_type", "value": ["GPU"]}]
-    kept = json.loads(algorithm(changed(ALGORITHM, "resource_requirements", needs)).document)
-    (requirement,) = kept["resource_requirements"]
+    stored = json.loads(algorithm(changed(ALGORITHM, "resource_requirements", needs)).document)
+    (requirement,) = stored["resource_requirements"]
     assert requirement["value"] == requirement["values"] == ["GPU"]

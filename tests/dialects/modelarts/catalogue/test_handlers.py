@@ -1,4 +1,4 @@
-"""Engines, flavors and pools: what is listed can be asked for."""
+"""Lists of engines, flavors and pools: a job can use all that is listed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Experiments, and the jobs that are gathered under them."""
+"""Experiments and their jobs."""
 
 import pytest
 

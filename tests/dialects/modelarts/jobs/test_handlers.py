@@ -1,4 +1,4 @@
-"""Training jobs through Huawei's own client: create, details, change, stop, delete."""
+"""Training jobs through Huawei's own client: create, show, change, stop, delete."""
 
 import json
 import uuid

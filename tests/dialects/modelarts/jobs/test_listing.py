@@ -1,4 +1,4 @@
-"""What a list request means: read by the store, as the service would."""
+"""List requests as queries of the store."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.store.samples import SPEC
-from turnout.dialects.modelarts.phases import PHASES, in_phase, phase
-from turnout.dialects.modelarts.search import WINDOW, Searches, Wanted, wanted
+from turnout.dialects.modelarts.jobs.listing import WINDOW, ListQuery, ListRequest, parse
+from turnout.dialects.modelarts.jobs.phases import PHASES, in_phase, phase
 from turnout.errors import Invalid
 from turnout.job import All, Job, NewJob, Page, Reason, State, to_uuid
 from turnout.store import Batch, Store
@@ -84,8 +84,8 @@ def job_id(name: str) -> int:
     return (NOW // 1_000_000 << 20) + list(LABELS).index(name)
 
 
-def asked(**body: Any) -> Searches:
-    return msgspec.convert(body, Searches)
+def list_request(**body: Any) -> ListRequest:
+    return msgspec.convert(body, ListRequest)
 
 
 def filtered(key: str, operator: str, *value: str | None) -> dict[str, object]:
@@ -93,7 +93,7 @@ def filtered(key: str, operator: str, *value: str | None) -> dict[str, object]:
 
 
 async def names(store: Store, *filters: dict[str, object], **body: Any) -> list[str]:
-    found = wanted(asked(filters=list(filters), **body), NOW)
+    found = parse(list_request(filters=list(filters), **body), NOW)
     jobs = await store.find(found.query, found.page)
     if len(jobs) < found.limit and not found.offset:
         assert await store.count(found.query) == len(jobs)
@@ -169,7 +169,7 @@ async def test_tags(store: Store) -> None:
 
 
 async def test_with_tags_only_the_last_31_days_are_looked_at(store: Store) -> None:
-    found = wanted(asked(tags=[{"key": "team"}]), NOW + WINDOW - 3 * DAY)
+    found = parse(list_request(tags=[{"key": "team"}]), NOW + WINDOW - 3 * DAY)
     assert [job.name for job in await store.find(found.query, found.page)] == ["Resnet"]
 
 
@@ -219,7 +219,7 @@ async def test_train_type(store: Store) -> None:
 )
 def test_what_cannot_be_asked_for(body: dict[str, Any], code: str, field: str) -> None:
     with pytest.raises(Invalid) as caught:
-        wanted(asked(**body), NOW)
+        parse(list_request(**body), NOW)
     assert (caught.value.code, caught.value.field) == (f"ModelArts.{code}", field)
 
 
@@ -259,9 +259,9 @@ async def test_whatever_is_asked_is_answered_or_refused(store: Store, body: dict
         assert len(await store.find(answer.query, answer.page)) <= await store.count(answer.query)
 
 
-def understood(body: dict[str, Any]) -> Wanted | Invalid:
+def understood(body: dict[str, Any]) -> ListQuery | Invalid:
     try:
-        return wanted(asked(**body), NOW)
+        return parse(list_request(**body), NOW)
     except Invalid as error:
         return error
 

@@ -1,11 +1,11 @@
-"""How a job is going, as ModelArts shows it."""
+"""A job's status as ModelArts shows it."""
 
 from typing import Any
 
 import pytest
 
 from tests.dialects.modelarts.examples import WHOLE, new_job, row
-from turnout.dialects.modelarts import answer
+from turnout.dialects.modelarts.jobs import render
 from turnout.job import ENDED, Past, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
 
@@ -28,7 +28,7 @@ def status(
 ) -> dict[str, Any]:
     job = row(NEW, state=state, reason=reason, created=AT, updated=AT, ended=ended, attempt=len(past) + 1)
     view = JobView(job, replicas, NEW.document)
-    return answer.job(view, past, AT + int(seconds * SECOND))["status"]
+    return render.job(view, past, AT + int(seconds * SECOND))["status"]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_phases(state: State, reason: Reason | None, phases: tuple[str, str]):
 def test_every_end_has_a_phase():
     for state in ENDED:
         for reason in Reason:
-            assert all(answer.phase(row(NEW, state=state, reason=reason)))
+            assert all(render.phase(row(NEW, state=state, reason=reason)))
 
 
 def test_a_job_that_waits():
@@ -64,6 +64,18 @@ def test_a_job_that_waits():
     assert said["tasks"] == ["worker-0", "worker-1"]
     assert "task_statuses" not in said
     assert "running_records" not in said
+
+
+def test_an_attempt_that_ended_before_a_task_ran_has_a_record():
+    said = status(State.FAILED, Reason.STAGING_FAILED, ended=AT + SECOND)
+    at = AT // SECOND + 1
+    record = {
+        "start_at": at,
+        "start_type": "init_or_rescheduled",
+        "end_at": at,
+        "end_reason": "staging failed",
+    }
+    assert said["running_records"] == [record]
 
 
 def test_a_job_that_runs():
@@ -96,7 +108,7 @@ def test_a_job_that_failed_says_who_was_first_and_why():
         ({"signal": 9}, 137, "memory"),
         ({"exit_code": 137}, 137, "memory"),
         ({"exit_code": 139}, 139, "packages"),
-        ({"exit_code": 127}, 127, "not there"),
+        ({"exit_code": 127}, 127, "does not exist"),
         ({"message": "could not be started"}, -1, "could not be started"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Starting over, giving way, being stopped: rules of a job, and what it tells of them afterwards."""
+"""Retries, preemption, time limits and priorities, and how answers show them."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ sample_seconds = 0.5
 [images]
 "tests/anything:1" = "anything"
 """
-SHORT_HOURS = "import turnout.dialects.modelarts.running as running; running.HOUR = 1\n"
+SHORT_HOURS = "import turnout.dialects.modelarts.jobs.run_options as running; running.HOUR = 1\n"
 CARD = {"flavor_id": "modelarts.p3.large.public", "node_count": 1}
 EVERYTHING = [
     "JobStarted",
@@ -124,7 +124,7 @@ def test_a_job_gives_way_to_one_of_higher_priority(service: Service, cloud: Clou
     assert notified(cloud.events(low)) == ["JobStarted", "JobPreempted", "JobStarted", "JobCompleted"]
 
 
-def test_a_job_that_did_not_say_so_gives_way_to_nobody(service: Service, cloud: Cloud):
+def test_a_job_that_is_not_preemptible_is_never_preempted(service: Service, cloud: Cloud):
     """And those that wait come in the order of their priorities, also of those that were changed."""
     holder = cloud.create("holder", "sleep 600", spec=with_card(priority=1)).metadata.id
     cloud.wait_for(holder, "start:")

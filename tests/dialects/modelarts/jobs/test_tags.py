@@ -1,4 +1,4 @@
-"""Tags of jobs: put on, taken off, and found by."""
+"""Tags of jobs: create, delete, find jobs by them."""
 
 from concurrent.futures import ThreadPoolExecutor
 

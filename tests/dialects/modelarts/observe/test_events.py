@@ -1,12 +1,12 @@
-"""Events out of a job's history: what is told, in which words, and what the filters leave."""
+"""Events from a job's history: their texts, and the filters."""
 
 import pytest
 
 from tests.dialects.modelarts.past_jobs import START, at, completed, event, job, replica, restarted
 from tests.dialects.modelarts.past_jobs import document as job_document
-from turnout.dialects.modelarts import events
-from turnout.dialects.modelarts.history import History
-from turnout.dialects.modelarts.messages import language, messages
+from turnout.dialects.modelarts.observe import events
+from turnout.dialects.modelarts.observe.history import History
+from turnout.dialects.modelarts.observe.messages import language, messages
 from turnout.errors import Invalid
 from turnout.job import EventKind, Reason, ReplicaState, State
 from turnout.service import JobView
@@ -17,7 +17,9 @@ TOPIC = {"topic_urn": "urn:smn:r:p1:topic", "events": list(messages().categories
 
 def shown(history: History, spoken: str = "en-us", **query: str) -> list[tuple[str, str, str]]:
     """(level, source, message), the oldest first unless the query says otherwise."""
-    found = events.render(history, events.wanted({"order": "asc"} | query), language(spoken), NOW)["events"]
+    found = events.render(history, events.parse_query({"order": "asc"} | query), language(spoken), NOW)[
+        "events"
+    ]
     assert isinstance(found, list)
     return [(one["level"], one["source"], one["message"]) for one in found]
 
@@ -31,7 +33,7 @@ def test_a_job_that_completed() -> None:
         ("Info", "Job", "Training job created."),
         ("Info", "Job", "pytorch asks for PyTorch 1.8; here it runs on Python 3.11."),
         ("Info", "Job", "Training job is queuing for resources."),
-        ("Info", "K8S", "Resources allocated: attempt 1: 2 replicas on here."),
+        ("Info", "K8S", "Resources allocated: 2 tasks, attempt 1."),
         ("Info", "Job", "Training job is running."),
         ("Info", "Task", "[worker-0] Training started."),
         ("Info", "Task", "[worker-1] Training started."),
@@ -60,8 +62,8 @@ def test_every_message_can_be_told_in_both_languages() -> None:
         "topic": "t",
     }
     for kind in messages().events.values():
-        assert kind.say("en", **words).isascii()
-        assert not kind.say("zh", **words).isascii()
+        assert kind.text("en", **words).isascii()
+        assert not kind.text("zh", **words).isascii()
 
 
 def test_a_restart_is_told_with_what_led_to_it() -> None:
@@ -114,8 +116,8 @@ def test_ends(state: State, reason: Reason, said: tuple[str, str]) -> None:
         event(0, EventKind.PLACED),
         event(9, EventKind.ENDED, "told by control"),
     ]
-    kept = job_document(auto_stop={"time_unit": "HOURS", "duration": 2})
-    level, _, message = shown(History(JobView(ended, (), kept), happened, [], [()]))[-1]
+    stored = job_document(auto_stop={"time_unit": "HOURS", "duration": 2})
+    level, _, message = shown(History(JobView(ended, (), stored), happened, [], [()]))[-1]
     assert (level, message) == said
 
 
@@ -150,7 +152,7 @@ def test_a_task_that_never_ran_and_one_that_was_stopped() -> None:
     }
 
 
-def test_notifications_that_were_asked_for_are_recorded() -> None:
+def test_requested_notifications_are_recorded() -> None:
     told = [message.split(" for ")[0] for message in texts(completed(notification=TOPIC), pattern="urn:smn")]
     assert told == ["Notification JobStarted", "Notification JobCompleted"]
     only = TOPIC | {"events": ["JobRestarted"]}
@@ -162,7 +164,7 @@ def test_notifications_that_were_asked_for_are_recorded() -> None:
 
 
 def test_the_page_is_numbers_and_chinese_time() -> None:
-    page = events.render(completed(), events.wanted({}), "en", NOW)
+    page = events.render(completed(), events.parse_query({}), "en", NOW)
     assert {key: page[key] for key in ("total", "limit", "offset", "order", "start_time", "end_time")} == {
         "total": 11,
         "limit": 50,
@@ -224,7 +226,7 @@ def test_filters() -> None:
 )
 def test_a_bad_request_names_the_field(query: dict[str, str], field: str) -> None:
     with pytest.raises(Invalid) as caught:
-        events.wanted(query)
+        events.parse_query(query)
     assert (caught.value.code, caught.value.field) == ("ModelArts.50004000", field)
 
 

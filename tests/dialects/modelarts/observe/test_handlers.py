@@ -1,16 +1,19 @@
-"""Lists, tasks, stages, events, logs and metrics, looked at with Huawei's own client."""
+"""Lists, tasks, stages, events, logs and metrics through Huawei's own client."""
 
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 import uuid
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.dialects.modelarts.driving import Cloud, put, refused
-from tests.running import Service
+from tests.running import KEY, Service
+from turnout.access import Key, make_token
 
 SOLO = "echo first; echo second >&2; echo third"
 
@@ -295,6 +298,35 @@ def test_lines_by_number(service: Service, cloud: Cloud) -> None:
             aom(cloud, job, **query)
 
 
+def test_the_last_of_very_many_lines(service: Service, cloud: Cloud) -> None:
+    """Lines are counted once, not gone through one by one each time."""
+    many = 20_000_000
+    command = f"head -c {many} /dev/zero | tr '\\0' '\\n'"
+    job = _run(service, cloud, f"newlines-{uuid.uuid4().hex[:8]}", command)
+    process = psutil.Process(service.process.pid)  # type: ignore[union-attr]
+
+    def used() -> float:
+        return sum(process.cpu_times()[:2])
+
+    before = used()
+    last = aom(cloud, job, lines=3)
+    first_time = used() - before
+    assert int(last.end_line) - int(last.start_line) == 2
+    assert int(last.end_line) >= many
+    before = used()
+    for _ in range(5):
+        aom(cloud, job, lines=3, base_line=str(many // 2))
+    # Gone through line by line, each would take as long as all of a loop over them does in Python.
+    assert max(first_time, (used() - before) / 5) < time_of_a_loop(many)
+
+
+def time_of_a_loop(times: int) -> float:
+    before = time.process_time()
+    for _ in range(times):
+        pass
+    return time.process_time() - before
+
+
 # Links
 
 
@@ -343,6 +375,28 @@ def test_a_link_leads_nowhere_else(service: Service, cloud: Cloud, done: Any) ->
             fetch(wrong)
         assert caught.value.code == 403
         assert json.load(caught.value)["error_code"] == "ModelArts.0108"
+
+
+def keys(service: Service, method: str, path: str, body: Any = None) -> Any:
+    request = urllib.request.Request(
+        f"{service.endpoint}/turnout/v1/keys{path}",
+        method=method,
+        data=json.dumps(body).encode() if body else None,
+        headers={"Authorization": f"Bearer {make_token(KEY, time.time())}"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_a_link_ends_with_the_key_that_asked_for_it(service: Service, done: Any) -> None:
+    made = keys(service, "POST", "", {"project": "default"})
+    url = link(Cloud(service, Key(made["id"], made["secret"], "default")), done.metadata.id)
+    assert fetch(url)[0]
+    keys(service, "DELETE", f"/{made['id']}")
+    for refused_url in (url, url.replace(f"key={made['id']}", "key="), url.replace(made["id"], KEY.id)):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            fetch(refused_url)
+        assert (caught.value.code, json.load(caught.value)["error_code"]) == (403, "ModelArts.0108")
 
 
 # Metrics

@@ -1,9 +1,9 @@
-"""Samples as six series, a point a minute."""
+"""Samples as six series with a value for each minute."""
 
 from tests.dialects.modelarts.driving import Cloud
 from tests.dialects.modelarts.past_jobs import at
 from tests.running import running
-from turnout.dialects.modelarts import metrics
+from turnout.dialects.modelarts.observe import metrics
 from turnout.job import ReplicaName, Sample
 
 WORKER = ReplicaName("worker", 0)

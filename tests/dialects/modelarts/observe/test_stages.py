@@ -3,8 +3,8 @@
 from typing import Any
 
 from tests.dialects.modelarts.past_jobs import completed, document, event, job, restarted
-from turnout.dialects.modelarts import stages
-from turnout.dialects.modelarts.history import History
+from turnout.dialects.modelarts.observe import stages
+from turnout.dialects.modelarts.observe.history import History
 from turnout.job import EventKind, Reason, State, to_uuid
 from turnout.service import JobView
 

@@ -1,4 +1,4 @@
-"""What a document says is what the program finds: through Huawei's own client, in a real service."""
+"""What the program of a job gets, through Huawei's own client in a real service."""
 
 from typing import Any
 

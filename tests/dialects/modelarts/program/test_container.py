@@ -1,4 +1,4 @@
-"""What a program finds inside: code, packages, directories, data, peers, and as much of the machine as was said."""
+"""What a program finds in its container: code, packages, directories, data, peers, limits."""
 
 import io
 import json
@@ -35,6 +35,10 @@ versions = {{ v1 = "obs://sets/one/" }}
 
 [subscriptions.subscription-1]
 algorithm = "{place}/algorithm.json"
+
+[subscriptions.versioned]
+algorithm = "{place}/none.json"
+versions = {{ "1.0" = "{place}/algorithm.json" }}
 
 [subscriptions.broken]
 algorithm = "{place}/none.json"
@@ -146,10 +150,10 @@ def test_packages_and_what_runs_before(service: Service, cloud: Cloud):
 
 
 def test_where_the_code_is_and_where_it_starts(service: Service, cloud: Cloud):
-    usual = json.loads(said(service, cloud, preset("usual", environments={"LEVEL": "7"})))
+    default = json.loads(said(service, cloud, preset("usual", environments={"LEVEL": "7"})))
     folder = "/home/ma-user/modelarts/user-job-dir/tell"
-    assert (usual["cwd"], usual["file"], usual["WORKSPACE"]) == (folder, f"{folder}/tell.py", folder)
-    assert (usual["HOME"], usual["LEVEL"]) == ("/home/ma-user", "7")
+    assert (default["cwd"], default["file"], default["WORKSPACE"]) == (folder, f"{folder}/tell.py", folder)
+    assert (default["HOME"], default["LEVEL"]) == ("/home/ma-user", "7")
     body = preset("elsewhere", local_code_dir="/home/code/deep/", working_dir="/cache")
     other = json.loads(said(service, cloud, body))
     assert (other["cwd"], other["file"]) == ("/cache", "/home/code/deep/tell/tell.py")
@@ -162,7 +166,7 @@ def test_the_variables_of_the_documentation(service: Service, cloud: Cloud):
     body["metadata"]["annotations"] = {"fault-tolerance/hang-retry": "true"}
     told = json.loads(said(service, cloud, body, "worker-1"))
     text = (ROOT / "docs" / "modelarts.md").read_text()
-    (table,) = re.findall(r"\| variable \| what \|\n(.*?)\n\n", text, re.DOTALL)
+    (table,) = re.findall(r"\| variable \| value \|\n(.*?)\n\n", text, re.DOTALL)
     named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert len(named) > 15
     assert named <= set(told)
@@ -225,6 +229,39 @@ def test_subscriptions(service: Service, cloud: Cloud):
     with refused("ModelArts.2755", match="the settings"):
         cloud("create_training_job", body=body | {"algorithm": asked | {"subscription_id": "broken"}})
     assert "none.json" in service.log.read_text()
+    versioned = asked | {"subscription_id": "versioned"}
+    with refused("ModelArts.2755", match="no version '2.0'; its versions are: 1.0"):
+        cloud("create_training_job", body=body | {"algorithm": versioned | {"item_version_id": "2.0"}})
+    assert cloud("create_training_job", body=body | {"algorithm": versioned}).algorithm.name == "subscribed"
+
+
+def test_names_with_hyphens_are_variables_too(service: Service, cloud: Cloud):
+    put(service, "obs://hyphens/in/x", "data")
+    parts = {
+        "inputs": [{"name": "train-data", "remote": {"obs": {"obs_url": "/hyphens/in/"}}}],
+        "outputs": [{"name": "a-b", "access_method": "env", "remote": {"obs": {"obs_url": "/hyphens/out/"}}}],
+        "parameters": [{"name": "batch-size", "value": "64"}, {"name": "3d", "value": "yes"}],
+        "environments": {"_3d": "own"},
+    }
+    command = 'echo "$batch_size $(cat $train_data/x) $a_b $_3d"'
+    made = cloud.create("hyphens", command, algorithm=parts)
+    service.wait("hyphens")
+    outputs = "/home/ma-user/modelarts/outputs/a-b_0"
+    assert cloud.log(made.metadata.id).splitlines()[-1] == f"64 data {outputs} own"
+    assert any("environments._3d replaces" in event for event in cloud.events(made.metadata.id))
+    twice = [{"name": "batch-size", "value": "1"}, {"name": "batch_size", "value": "2"}]
+    with refused("ModelArts.2767", match="both be the environment variable batch_size"):
+        cloud.create("twice", command, algorithm=parts | {"parameters": twice})
+    same = parts | {
+        "outputs": parts["outputs"] + [{"name": "a_b", "remote": {"obs": {"obs_url": "/hyphens/c/"}}}]
+    }
+    with refused("ModelArts.2753", match="both be the environment variable a_b"):
+        cloud.create("twice", command, algorithm=same)
+    named = parts | {"outputs": [{"name": "train-data", "remote": {"obs": {"obs_url": "/hyphens/out/"}}}]}
+    with refused(
+        "ModelArts.2753", match="algorithm.outputs[0].name: 'train-data' is also the name of an input"
+    ):
+        cloud.create("twice", command, algorithm=named)
 
 
 @pytest.mark.parametrize(("asked", "got"), [({}, 1000), ({"run_user": "1234"}, 1234)])
@@ -253,13 +290,13 @@ def test_scratch_is_each_node_s_own(service: Service, cloud: Cloud):
 
 
 def test_a_debug_job_s_files_stay_until_it_is_deleted(service: Service, cloud: Cloud):
-    for name, runtime, kept in (("debugs", {"runtime_type": "debug"}, True), ("does-not", {}, False)):
+    for name, runtime, stored in (("debugs", {"runtime_type": "debug"}, True), ("does-not", {}, False)):
         made = cloud.create(name, "touch ~/left", spec=runtime).metadata.id
         service.wait(name)
-        own = f"{from_uuid(made)}.*/scratch/*/left"
-        while not kept and list((service.data / "attempts").glob(own)):
+        own = f"{from_uuid(made)}.*/space/scratch/*/left"
+        while not stored and list((service.data / "attempts").glob(own)):
             time.sleep(0.01)
-        assert bool(list((service.data / "attempts").glob(own))) == kept
+        assert bool(list((service.data / "attempts").glob(own))) == stored
         cloud("delete_training_job", training_job_id=made)
         while list((service.data / "attempts").glob(f"{from_uuid(made)}.*")):
             time.sleep(0.01)
@@ -332,6 +369,51 @@ def test_tasks_of_different_roles_run_at_once_and_meet(service: Service, cloud: 
 
 
 # Resources
+
+
+def test_the_sdk_reads_the_first_of_several_inputs_of_a_task(service: Service, cloud: Cloud):
+    for name in ("one", "two"):
+        put(service, f"obs://inside/{name}/x", name)
+    inputs = [{"name": name, "remote": {"obs": {"obs_url": f"/inside/{name}/"}}} for name in ("one", "two")]
+    run = {"engine": {"image_url": "tests/anything:1"}, "command": "cat $one/x $two/x", "inputs": inputs}
+    resource = {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
+    task = {"algorithm": run, "task_resource": resource}
+    body = {"kind": "hetero_job", "metadata": {"name": "several"}, "tasks": [task]}
+    made = cloud("create_training_job", body=body)
+    read = made.tasks[0].algorithm.inputs
+    assert (read.name, read.remote.obs.obs_url) == ("one", "/inside/one/")
+    service.wait("several")
+    assert cloud.log(made.metadata.id).splitlines()[-1] == "onetwo"
+    answer = json.loads(made.raw_content)
+    assert [one["name"] for one in answer["tasks"][0]["algorithm"]["job_config"]["inputs"]] == ["one", "two"]
+    answer["metadata"]["name"] = "several-again"
+    again = json.loads(cloud("create_training_job", body=answer).raw_content)
+    assert again["tasks"] == answer["tasks"]
+
+
+@pytest.mark.parametrize("way", ["boot_file", "command"])
+def test_what_a_program_prints_is_in_the_log_at_once(service: Service, cloud: Cloud, way: str):
+    put(service, "obs://inside/slow/slow.py", "import time\nprint('printed')\ntime.sleep(600)\n")
+    code: dict[str, Any] = {"code_dir": "/inside/slow/", "boot_file": "/inside/slow/slow.py"}
+    if way == "command":
+        code = {"code_dir": "/inside/slow/", "boot_file": "", "command": "python slow.py"}
+    made = cloud("create_training_job", body=preset(f"slow-{way.replace('_', '-')}", **code))
+    cloud.wait_for(made.metadata.id, "\nprinted")
+    cloud("delete_training_job", training_job_id=made.metadata.id)
+
+
+OF_OTHER_APIS = ("replica", "cluster", "gang", "the lead", "its lead", "ap-beijing")
+
+
+@pytest.mark.parametrize("command", ["true", "exit 3", "kill -9 $$"])
+def test_nothing_is_said_in_the_words_of_another_api(service: Service, cloud: Cloud, command: str):
+    name = f"words-{command.split()[0]}"
+    made = cloud.create(name, command)
+    service.wait(name)
+    shown = cloud.details(made.metadata.id)
+    status = json.dumps(json.loads(shown.raw_content)["status"])
+    said = "\n".join([status, *cloud.events(made.metadata.id)])
+    assert not [word for word in OF_OTHER_APIS if word in said], said
 
 
 def limits(seconds: str) -> tuple[float, float]:

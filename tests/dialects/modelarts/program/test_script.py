@@ -1,4 +1,4 @@
-"""The script that runs around a ModelArts program: real shells, real files."""
+"""The start script of a ModelArts program, with real shells and files."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.dialects.modelarts.script import Family, Start, command
+from turnout.dialects.modelarts.program.script import EngineFamily, Start, command
 
 SHOW = """
 import json, os, sys
@@ -98,7 +98,7 @@ def test_the_working_directory_may_be_another(container: Container):
     assert container.shown(working_dir=str(container.place))["cwd"] == str(container.place)
     done = container.run(working_dir=f"{container.place}/none")
     assert done.returncode == 1
-    assert platform_lines(done)[-1] == f"error: there is no directory {container.place}/none to run in"
+    assert platform_lines(done)[-1] == f"error: the working directory {container.place}/none does not exist"
 
 
 @pytest.mark.parametrize("value", ["$(touch evil)", "`touch evil`", "a'b\"c", "-n", "*", "x\ny", "\\", ""])
@@ -170,7 +170,7 @@ def test_requirements_that_cannot_be_installed_are_the_end(container: Container)
     container.write("pip-requirements.txt", "./no-such-wheel.whl\n")
     done = container.run()
     assert done.returncode == 1
-    said = "the packages of pip-requirements.txt could not be installed (exit code 1)"
+    said = "cannot install the packages of pip-requirements.txt (exit code 1)"
     assert platform_lines(done)[-1] == f"error: {said}"
 
 
@@ -189,27 +189,31 @@ PEERS = {
 
 def test_pytorch_is_told_of_its_peers(container: Container):
     told = ["--init_method=tcp://127.64.0.1:10001", "--rank=1", "--world_size=2", "--x=1"]
-    assert container.shown(family=Family.PYTORCH, nodes=2, env=PEERS, options=("--x=1",))["args"] == told
-    assert container.shown(family=Family.PYTORCH, nodes=1, env=PEERS, options=("--x=1",))["args"] == ["--x=1"]
+    assert (
+        container.shown(family=EngineFamily.PYTORCH, nodes=2, env=PEERS, options=("--x=1",))["args"] == told
+    )
+    assert container.shown(family=EngineFamily.PYTORCH, nodes=1, env=PEERS, options=("--x=1",))["args"] == [
+        "--x=1"
+    ]
 
 
 def test_one_role_of_several_counts_for_itself(container: Container):
     cluster = '{"cluster":{"actor":["a:1"],"worker":["b:2","c:3"]},"task":{"type":"worker","index":1}}'
     env = PEERS | {"WORLD_SIZE": "3", "RANK": "2", "TF_CONFIG": cluster}
     told = ["--init_method=tcp://b:2", "--rank=1", "--world_size=2"]
-    assert container.shown(family=Family.PYTORCH, nodes=2, env=env)["args"] == told
+    assert container.shown(family=EngineFamily.PYTORCH, nodes=2, env=env)["args"] == told
 
 
 def test_tensorflow_is_told_of_its_peers(container: Container):
-    told = container.shown(family=Family.TENSORFLOW, nodes=2, env=PEERS, options=("--x=1",))["args"]
+    told = container.shown(family=EngineFamily.TENSORFLOW, nodes=2, env=PEERS, options=("--x=1",))["args"]
     hosts = "127.64.0.1:10000,127.64.0.2:10002"
     assert told == ["--job_name=worker", "--task_index=1", f"--worker_hosts={hosts}", "--ps_hosts=", "--x=1"]
 
 
 def test_mpi_without_mpirun_says_so(container: Container):
-    done = container.run(family=Family.MPI, nodes=1, env={"MA_NUM_GPUS": "2"})
+    done = container.run(family=EngineFamily.MPI, nodes=1, env={"MA_NUM_GPUS": "2"})
     assert done.returncode == 127
     assert (
-        platform_lines(done)[-1] == "error: this engine needs mpirun for 2 ranks, which is not installed here"
+        platform_lines(done)[-1] == "error: this engine needs mpirun for 2 ranks, and mpirun is not installed"
     )
-    assert container.shown(family=Family.MPI, options=("--x=1",))["args"] == ["--x=1"]
+    assert container.shown(family=EngineFamily.MPI, options=("--x=1",))["args"] == ["--x=1"]

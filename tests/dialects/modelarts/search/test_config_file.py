@@ -1,4 +1,4 @@
-"""Searches that a file describes, and the module that their programs are given."""
+"""Searches that a configuration file defines, and the module `autosearch`."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.dialects.modelarts import autosearch, search_yaml
+from turnout.dialects.modelarts.search import autosearch, config_file
 from turnout.errors import Invalid
 from turnout.job import Search
 from turnout.job.algorithms import budgets
@@ -17,12 +17,12 @@ FIELD = "algorithm.autosearch_config_path"
 
 def read(text: str) -> tuple[Search, list[str]]:
     notes: list[str] = []
-    return search_yaml.of(text.encode(), FIELD, notes), notes
+    return config_file.to_search(text.encode(), FIELD, notes), notes
 
 
-@pytest.mark.parametrize("name", search_yaml.TEMPLATES)
+@pytest.mark.parametrize("name", config_file.TEMPLATES)
 def test_a_template_can_be_used_as_it_is(name: str):
-    search, _ = read(search_yaml.template(name) or "")
+    search, _ = read(config_file.template(name) or "")
     assert sum(budgets(search)) == (9 if name == "GridSearch" else 8)
     assert search.parallel == 4
 
@@ -79,7 +79,7 @@ search_algorithm: {type: tpe_search, reward_attr: acc}
         ("continuous_param", "odd_param", "2826", "must be continuous_param or discrete_param"),
         (", stop: 1", "", "2826", "start and stop"),
         ("start: 0.1", "start: 1e999", "2826", "out of range"),
-        ("start: 0.1, stop: 1", "start: 100, stop: 1000, base: 1000", "2826", "powers"),
+        ("start: 0.1, stop: 1", "start: 100, stop: 1000, base: 1000", "2826", "power of start"),
         ("start: 0.1", f"start: {'9' * 400}", "2826", ""),
         ("search_space: [", "search_space: [*a, ", "2826", "aliases"),
         ("search_space: [", "search_space: [[", "2826", "cannot be read"),
@@ -87,7 +87,7 @@ search_algorithm: {type: tpe_search, reward_attr: acc}
         ("search_space: [", "search_space: " + "[" * 2000, "2826", ""),
         ("lr", "\x00", "2826", "cannot be read"),
         ("lr", "../lr", "2826", "letters, digits"),
-        ("lr", "x" * search_yaml.LARGEST, "2826", "bytes"),
+        ("lr", "x" * config_file.MAX_BYTES, "2826", "bytes"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used(old: str, new: str, code: str, words: str):

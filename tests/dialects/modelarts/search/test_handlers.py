@@ -1,4 +1,4 @@
-"""Hyper-parameter search through Huawei's own client: jobs that try points, their trials, and what mattered."""
+"""Hyper-parameter search through Huawei's own client: jobs, trials, parameter importance."""
 
 import json
 import time
@@ -10,7 +10,7 @@ import pytest
 from tests.dialects.modelarts.driving import Cloud, get, put, refused, send
 from tests.running import KEY, Service
 from turnout.access import make_token
-from turnout.dialects.modelarts import search_yaml
+from turnout.dialects.modelarts.search import config_file
 
 PYTORCH = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
 PARABOLA = 'python3 -c \'import os; x = float(os.environ["x"]); print("acc=%r" % (1 - (x - 0.3) ** 2))\''
@@ -86,7 +86,7 @@ def test_templates(cloud: Cloud):
         asked = {"algorithm_type": "hpo", "algorithm_name": name}
         content = cloud("show_auto_search_yaml_template_content", **asked)
         assert content.file_name == f"{name}.yaml"
-        search_yaml.of(content.content.encode(), "a template", [])
+        config_file.to_search(content.content.encode(), "a template", [])
     with refused("ModelArts.2858", match="Anneal, Bayes"):
         cloud("show_auto_search_yaml_template_content", algorithm_type="nas", algorithm_name="AutoEvo")
 
@@ -134,7 +134,7 @@ def picture(service: Service, url: str) -> bytes:
     return httpx.get(where, params={"url": url}, headers=headers, trust_env=False).content
 
 
-def test_a_trial_is_stopped_early_and_what_it_said_counts(cloud: Cloud):
+def test_a_trial_that_is_stopped_early_keeps_its_measurements(cloud: Cloud):
     command = "echo acc=0.5; exec sleep 600"
     job_id = cloud.create("search-early", command, **searching("early", command, search(1))).metadata.id
     deadline = time.monotonic() + 60
@@ -211,9 +211,11 @@ def test_a_search_that_a_file_describes(cloud: Cloud, service: Service):
     reports = rows(cloud("show_auto_search_per_trial", training_job_id=job_id, trial_id=tried[0]["trial_id"]))
     assert [row["done"] for row in reports] == ["False", "False", "True"]
     assert [row["training_iteration"] for row in reports] == ["1", "2", "3"]
-    with refused("ModelArts.2791", match="autosearch_config_path"):
-        body["algorithm"]["autosearch_config_path"] = "obs://by-file/none.yaml"
-        cloud("create_training_job", body=body)
+    body["metadata"]["name"] = "search-by-no-file"
+    body["algorithm"]["autosearch_config_path"] = "obs://by-file/none.yaml"
+    job_id = cloud("create_training_job", body=body).metadata.id
+    assert finished(cloud, job_id).status.phase == "Failed"
+    assert "there was nothing at 'obs://by-file/none.yaml'" in cloud.log(job_id)
 
 
 def test_a_job_that_searches_nothing_has_no_trials(cloud: Cloud):
@@ -225,7 +227,7 @@ def test_a_job_that_searches_nothing_has_no_trials(cloud: Cloud):
         ("show_auto_search_params_analysis", {}),
         ("show_auto_search_param_analysis_result_path", {"parameter_name": "x"}),
     ):
-        with refused("ModelArts.2858", match="searches nothing"):
+        with refused("ModelArts.2858", match="is not a hyper-parameter search"):
             cloud(method, training_job_id=job_id, **fields)
         with refused("ModelArts.2775"):
             cloud(method, training_job_id="none", **fields)

@@ -19,7 +19,8 @@ from tests.dialects.modelarts.examples import (
     options,
     row,
 )
-from turnout.dialects.modelarts import answer, trials
+from turnout.dialects.modelarts.jobs import render
+from turnout.dialects.modelarts.search import trial_jobs, trial_tables
 from turnout.job import Asset, Measurement, NewJob, Search, Trial, TrialState
 from turnout.service import JobView
 
@@ -40,8 +41,8 @@ def parent_of(document: dict[str, Any], asset: Asset | None = None, config: byte
 
 
 def trial(parent: JobView, number: int = 0, **fields: Any) -> Trial:
-    usual: dict[str, Any] = {"parameters": {"epochs": 5}, "child": 7, "created": 0}
-    return Trial(parent.job.id, number, f"ae54417{number}", 0, **(usual | fields))
+    default: dict[str, Any] = {"parameters": {"epochs": 5}, "child": 7, "created": 0}
+    return Trial(parent.job.id, number, f"ae54417{number}", 0, **(default | fields))
 
 
 def search_of(asked: dict[str, Any]) -> Search:
@@ -51,30 +52,30 @@ def search_of(asked: dict[str, Any]) -> Search:
 
 
 def child_of(parent: JobView, one: Trial) -> tuple[NewJob, dict[str, Any]]:
-    new = trials.trial_job(parent, one, SETTINGS)
+    new = trial_jobs.trial_job(parent, one, SETTINGS)
     return new, json.loads(new.document)
 
 
 def test_a_trial_is_the_job_with_its_values_and_places_of_its_own():
     document = changed(changed(WHOLE, SEARCHING, SEARCH), "spec.log_export_path", LOGS)
     parent = parent_of(document)
-    child, kept = child_of(parent, trial(parent))
-    usual = new_job(changed(WHOLE, "spec.log_export_path", LOGS))
+    child, stored = child_of(parent, trial(parent))
+    default = new_job(changed(WHOLE, "spec.log_export_path", LOGS))
     assert "--epochs=5" in options(child)
     assert child.spec.search is None
-    assert child.spec.roles[0].resources == usual.spec.roles[0].resources
+    assert child.spec.roles[0].resources == default.spec.roles[0].resources
     sources = [mount.source for mount in child.spec.mounts]
     assert "obs://models/mnist/ae544170" in sources
     assert [one for one in sources if "models" not in one] == [
-        mount.source for mount in usual.spec.mounts if "models" not in mount.source
+        mount.source for mount in default.spec.mounts if "models" not in mount.source
     ]
     assert child.spec.logs is not None
     assert child.spec.logs.to == "obs://logs/all/ae544170"
     assert (child.scope, child.handle) == (f"trial:{parent.job.id}", "ae544170")
     assert child.labels == {"trial_of": str(parent.job.id)}
-    assert kept["metadata"]["name"] == "whole-ae544170"
-    assert kept["algorithm"]["policies"] == {}
-    assert answer.tasks(kept) == ["worker-0", "worker-1"][: kept["spec"]["resource"]["node_count"]]
+    assert stored["metadata"]["name"] == "whole-ae544170"
+    assert stored["algorithm"]["policies"] == {}
+    assert render.tasks(stored, None) == ["worker-0", "worker-1"][: stored["spec"]["resource"]["node_count"]]
 
 
 def test_a_trial_of_an_algorithm_keeps_its_name():
@@ -83,19 +84,19 @@ def test_a_trial_of_an_algorithm_keeps_its_name():
     document = changed(ONE, SEARCHING, SEARCH)
     document["algorithm"].pop("parameters", None)
     parent = parent_of(document, asset)
-    child, kept = child_of(parent, trial(parent))
-    assert kept["algorithm"]["id"] == asset.id
+    child, stored = child_of(parent, trial(parent))
+    assert stored["algorithm"]["id"] == asset.id
     assert "--epochs=5" in options(child)
 
 
 def test_a_search_by_file_gives_its_programs_a_module_and_the_framework():
     parent = parent_of(BY_FILE, config=YAML)
-    child, kept = child_of(parent, trial(parent, 1, parameters={"layers": 3}))
+    child, stored = child_of(parent, trial(parent, 1, parameters={"layers": 3}))
     assert "def reporter" in arguments(child)[8]
     framework = next(mount for mount in child.spec.mounts if mount.source == "obs://code/framework")
     assert (framework.target, framework.read_only) == (arguments(child)[9], True)
     assert json.loads(child.spec.roles[0].env["TURNOUT_TRIAL"]) == {"layers": 3, "trial_index": 1}
-    assert "autosearch_config_path" not in kept["algorithm"]
+    assert "autosearch_config_path" not in stored["algorithm"]
 
 
 def test_a_parameter_that_is_a_whole_number_stays_one():
@@ -118,7 +119,32 @@ def test_points_to_leave_out():
     assert search.skip == ({"epochs": "5"},)
 
 
-def told(parent: JobView) -> list[trials.Told]:
+@pytest.mark.parametrize("text", ["rate", " rate ;", "rate;epochs=5", "epochs=5;rate"])
+def test_a_parameter_to_leave_out_of_the_search(text: str):
+    rate = {"name": "rate", "param_type": "continuous", "lower_bound": "0", "upper_bound": "1"}
+    both = SEARCH | {"search_params": [*SEARCH["search_params"], rate], "skip_search_params": text}
+    document = changed(WHOLE, "algorithm.parameters", WHOLE["algorithm"]["parameters"] + [{"name": "rate"}])
+    search = new_job(changed(document, SEARCHING, both)).spec.search
+    assert search is not None
+    assert [parameter.name for parameter in search.parameters] == ["epochs"]
+    assert search.skip == (({"epochs": "5"},) if "=" in text else ())
+
+
+def test_the_nodes_of_a_search_are_those_of_its_running_trials():
+    parent = parent_of(changed(WHOLE, SEARCHING, SEARCH))
+    trials = [
+        trial(parent, 0, started=1 * SECOND, ended=3 * SECOND),
+        trial(parent, 1, started=2 * SECOND, ended=4 * SECOND),
+        trial(parent, 2, started=4 * SECOND),
+        trial(parent, 3),
+    ]
+    said = render.job(parent, [], 9 * SECOND, trials)["status"]
+    created = parent.job.created // 10**6
+    assert said["node_count_metrics"] == [[created, 0], [1000, 2], [2000, 4], [3000, 2]]
+    assert len(said["tasks"]) == 8
+
+
+def told(parent: JobView) -> list[trial_tables.TrialReport]:
     def said(number: int, step: int, acc: float) -> Measurement:
         return Measurement(parent.job.id, number, step, (10 + step) * SECOND, {"acc": acc})
 
@@ -126,16 +152,16 @@ def told(parent: JobView) -> list[trials.Told]:
     done = trial(parent, 0, state=TrialState.SUCCEEDED, value=0.5, metrics={"acc": 0.5}, **times)
     runs = trial(parent, 1, state=TrialState.ACTIVE, started=10 * SECOND, parameters={"epochs": "9"})
     return [
-        trials.Told(done, [said(0, 1, 0.75), said(0, 2, 0.5)], 314),
-        trials.Told(runs, [said(1, 1, 0.25)]),
-        trials.Told(trial(parent, 2, state=TrialState.INFEASIBLE, **times), []),
+        trial_tables.TrialReport(done, [said(0, 1, 0.75), said(0, 2, 0.5)], 314),
+        trial_tables.TrialReport(runs, [said(1, 1, 0.25)]),
+        trial_tables.TrialReport(trial(parent, 2, state=TrialState.INFEASIBLE, **times), []),
     ]
 
 
 def test_the_table_of_trials():
     parent = parent_of(changed(WHOLE, SEARCHING, SEARCH))
     search = search_of(SEARCH)
-    table = trials.table(told(parent), search, 14 * SECOND)
+    table = trial_tables.render_trials(told(parent), search, 14 * SECOND)
     assert table["header"] == [
         "", "done", "pid", "config", "trial_id", "training_iteration", "time_total_s", "worker_index", "reward_attr",
         "status", "acc", "best_reward",
@@ -154,7 +180,7 @@ def test_the_table_of_trials():
 def test_the_reports_of_a_trial():
     parent = parent_of(changed(WHOLE, SEARCHING, SEARCH))
     search = search_of(SEARCH)
-    table = trials.history(told(parent)[0], search, 14 * SECOND)
+    table = trial_tables.render_trial(told(parent)[0], search, 14 * SECOND)
     assert table["header"] == [
         "done", "pid", "best_reward", "time_total_s", "config", "acc", "trial_id", "training_iteration", "reward_attr",
     ]  # fmt: skip
@@ -163,26 +189,28 @@ def test_the_reports_of_a_trial():
         ["False", "314", "0.75", "1.0", config, "0.75", "ae544170", "1", "0.75"],
         ["True", "314", "0.75", "3.0", config, "0.5", "ae544170", "2", "0.5"],
     ]
-    silent = trials.history(told(parent)[2], search, 14 * SECOND)
+    silent = trial_tables.render_trial(told(parent)[2], search, 14 * SECOND)
     assert [row[0] for row in silent["data"]] == ["True"]
 
 
 def test_a_search_has_the_tasks_of_its_trials():
     parent = parent_of(changed(changed(WHOLE, SEARCHING, SEARCH), "spec.resource.node_count", 1))
-    assert answer.job(parent, [], 0)["status"]["tasks"] == []
-    shown = answer.job(parent, [], 0, [trial(parent, 0), trial(parent, 1)])
+    assert render.job(parent, [], 0)["status"]["tasks"] == []
+    shown = render.job(parent, [], 0, [trial(parent, 0), trial(parent, 1)])
     assert shown["status"]["tasks"] == ["ae544170-worker-0", "ae544171-worker-0"]
 
 
 def test_pictures_go_with_the_logs_or_the_results():
-    kept = json.loads(parent_of(changed(WHOLE, SEARCHING, SEARCH)).document)
-    kept["spec"]["log_export_path"] = LOGS
-    assert trials.picture_place(kept, "lr") == "obs://logs/all/hyperparameter-analysis/fanova/lr.png"
-    kept["spec"]["log_export_path"] = {}
-    assert trials.picture_place(kept, "lr") == "obs://models/mnist/hyperparameter-analysis/fanova/lr.png"
-    del kept["algorithm"]["outputs"]
-    assert trials.picture_place(kept, "lr") == ""
+    stored = json.loads(parent_of(changed(WHOLE, SEARCHING, SEARCH)).document)
+    stored["spec"]["log_export_path"] = LOGS
+    assert trial_tables.picture_path(stored, "lr") == "obs://logs/all/hyperparameter-analysis/fanova/lr.png"
+    stored["spec"]["log_export_path"] = {}
+    assert (
+        trial_tables.picture_path(stored, "lr") == "obs://models/mnist/hyperparameter-analysis/fanova/lr.png"
+    )
+    del stored["algorithm"]["outputs"]
+    assert trial_tables.picture_path(stored, "lr") == ""
 
 
 def test_what_mattered():
-    assert trials.analysis([("lr", 0.24431, 0.3867)])["data"] == [["lr", "0.2443/0.3867"]]
+    assert trial_tables.render_importance([("lr", 0.24431, 0.3867)])["data"] == [["lr", "0.2443/0.3867"]]

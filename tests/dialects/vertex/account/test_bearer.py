@@ -1,4 +1,4 @@
-"""Who is let in, with the tokens that Google's own library makes."""
+"""Authentication with the tokens that Google's own library makes."""
 
 import base64
 import hmac
@@ -24,7 +24,7 @@ from google.oauth2 import service_account
 from tests.dialects.vertex.driving import LOCATION, PROJECT, Cloud
 from tests.running import KEY, Service, python_path, running
 from turnout.access import Key, make_session_token, make_token
-from turnout.dialects.vertex.names import project_number
+from turnout.dialects.vertex.resource_names import project_number
 
 SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 PARENT = f"projects/{PROJECT}/locations/{LOCATION}"
@@ -49,6 +49,12 @@ def turnout(service: Service, *words: str) -> str:
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
 
 
+def exchanging(file: Path) -> service_account.Credentials:
+    """Credentials that exchange what they sign for a token, as accounts of Google's universe do."""
+    info = json.loads(file.read_text()) | {"universe_domain": "googleapis.com"}
+    return service_account.Credentials.from_service_account_info(info, scopes=SCOPES)
+
+
 def list_jobs(cloud: Cloud, credentials: Any, parent: str = PARENT) -> list[Any]:
     return list(cloud.client(credentials).list_custom_jobs(parent=parent))
 
@@ -70,18 +76,19 @@ class TestTokens:
             (None, "`turnout token` prints"),
             ("Basic abc", "`turnout token` prints"),
             ("Bearer ", "`turnout token` prints"),
-            ("Bearer nonsense", "not one of this service's"),
+            ("Bearer nonsense", "must have the form tk1."),
             ("Bearer ey.x.y", "the JWT cannot be read"),
             (
                 "Bearer eyJhbGciOiJub25lIn0.eyJpc3MiOiJhIiwiZXhwIjoxLCJpYXQiOjF9.",
                 "signed with RS256, not none",
             ),
             ("Bearer ts1.a.b.1.c", "the token is not valid"),
-            (
+            pytest.param(
                 f"Bearer {make_token(Key(KEY.id, 'wrong', 'x'), time.time())}",
                 "no such key, or a wrong secret",
+                id="wrong secret",
             ),
-            (f"Bearer {make_token(KEY, time.time() - 7200)}", "has expired"),
+            pytest.param(f"Bearer {make_token(KEY, time.time() - 7200)}", "has expired", id="expired"),
         ],
     )
     def test_that_are_none_get_403(self, cloud: Cloud, authorization: str | None, message: str):
@@ -104,7 +111,7 @@ class TestServiceAccounts:
         assert str(signing.token).startswith("ey") or str(signing.token) == "None"
 
     def test_get_a_token_for_what_they_signed(self, cloud: Cloud, account: Path):
-        credentials = service_account.Credentials.from_service_account_file(account, scopes=SCOPES)
+        credentials = exchanging(account)
         credentials.refresh(Request())
         assert str(credentials.token).startswith("tk1.")
         assert not credentials.expired
@@ -125,7 +132,8 @@ class TestServiceAccounts:
     def test_open_buckets_too(self, cloud: Cloud, account: Path):
         credentials = service_account.Credentials.from_service_account_file(account, scopes=SCOPES)
         credentials.refresh(Request())
-        for token in (credentials.token, signed(account, aud="https://storage.googleapis.com/")):
+        audiences = ("https://storage.googleapis.com/", "https://storage.turnout.invalid/")
+        for token in (credentials.token, *(signed(account, aud=audience) for audience in audiences)):
             headers = {"Authorization": f"Bearer {token}"}
             assert cloud.send("GET", "/storage/v1/b?project=p1", headers=headers).status == 200
 
@@ -136,9 +144,8 @@ class TestServiceAccounts:
         assert cloud.send("GET", "customJobs", headers=headers).status == 200
         turnout(service, "keys", "revoke", json.loads(file.read_text())["client_email"].partition("@")[0])
         assert "key was revoked" in cloud.send("GET", "customJobs", headers=headers).error[2]
-        credentials = service_account.Credentials.from_service_account_file(file, scopes=SCOPES)
         with pytest.raises(RefreshError, match="invalid_grant"):
-            credentials.refresh(Request())
+            exchanging(file).refresh(Request())
 
     def test_outlive_the_service(self, tmp_path: Path):
         with running() as service:
@@ -212,7 +219,7 @@ class TestServiceAccounts:
         mixed = tmp_path / "mixed.json"
         mixed.write_text(json.dumps(own | {"private_key": other["private_key"]}))
         headers = {"Authorization": f"Bearer {signed(mixed)}"}
-        assert "signature does not fit" in cloud.send("GET", "customJobs", headers=headers).error[2]
+        assert "signature does not match" in cloud.send("GET", "customJobs", headers=headers).error[2]
 
 
 @pytest.mark.parametrize(

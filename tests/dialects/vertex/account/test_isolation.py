@@ -16,7 +16,7 @@ from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Cloud
 from tests.running import KEY, Service
 from turnout.access import Key, make_token
-from turnout.dialects.vertex.names import project_number
+from turnout.dialects.vertex.resource_names import project_number
 
 MINE = "mine"
 

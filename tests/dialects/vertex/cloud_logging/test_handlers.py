@@ -1,13 +1,24 @@
 """Logs as Cloud Logging shows them."""
 
+import asyncio
+import http.client
+import json
+import time
+import urllib.request
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from google.api_core.datetime_helpers import DatetimeWithNanoseconds
 
 from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import PROJECT, Cloud
-from turnout.dialects.vertex.names import project_number
+from tests.service.test_merged import Recorded
+from turnout.dialects.vertex.cloud_logging import handlers, log_filter
+from turnout.dialects.vertex.resource_names import project_number
+from turnout.job import Event, Job, Replica, ReplicaLog, ReplicaName, State
+from turnout.service import JobView, Logs
 
 SCRIPT = """
 echo plain
@@ -82,11 +93,11 @@ def test_pages_have_each_entry_once(cloud: Cloud, job: Any, order: str, size: in
 
 def test_gcloud_goes_on_where_it_was(cloud: Cloud, job: Any):
     """It asks for what is later than the last it has, or of the same time with a greater id."""
-    entries = cloud.entries(job)["entries"]
-    for number, last in enumerate(entries):
+    handlers = cloud.entries(job)["entries"]
+    for number, last in enumerate(handlers):
         at = last["timestamp"]
         later = f' AND ((timestamp="{at}" AND insertId>"{last["insertId"]}") OR timestamp>"{at}")'
-        assert cloud.entries(job, later).get("entries", []) == entries[number + 1 :]
+        assert cloud.entries(job, later).get("entries", []) == handlers[number + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +152,7 @@ def test_projects(cloud: Cloud, job: Any):
         ({"filter": "severity=LOUD"}, "'LOUD' is not a severity"),
         ({"filter": "timestamp=now"}, "compared with a time such as"),
         ({"filter": "protoPayload.x=1"}, "'protoPayload' is not a field of entries here"),
-        ({"filter": "resource..x=1"}, "a field's name must come here"),
+        ({"filter": "resource..x=1"}, "expected a field's name"),
         ({"orderBy": "severity"}, "orderBy must be timestamp asc or timestamp desc"),
         ({"pageSize": -1}, "pageSize must not be negative"),
         ({"pageToken": "x"}, "pageToken must be exactly"),
@@ -154,3 +165,108 @@ def test_what_is_refused(cloud: Cloud, job: Any, asked: dict[str, Any], message:
     error = cloud.entries(job, **asked)["error"]
     assert error["status"] == "INVALID_ARGUMENT"
     assert message in error["message"]
+
+
+MANY = 60_000
+LONG_FILTER = " ".join(f'NOT textPayload:"x{number}"' for number in range(96))
+
+
+@pytest.fixture(scope="module")
+def long_job(cloud: Cloud) -> Any:
+    return cloud.wait(cloud.shell(f"seq 1 {MANY}")["name"])
+
+
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+def test_a_long_filter_delays_nobody_and_ends_with_its_client(cloud: Cloud, long_job: Any, order: str):
+    process = psutil.Process(cloud.service.process.pid)  # type: ignore[union-attr]
+
+    def used() -> float:
+        return sum(process.cpu_times()[:2])
+
+    job_id = long_job["name"].rpartition("/")[2]
+    asked = {
+        "resourceNames": [f"projects/{PROJECT}"],
+        "filter": f'resource.labels.job_id="{job_id}" {LONG_FILTER} textPayload:"never"',
+        "orderBy": order,
+    }
+    clients = [http.client.HTTPConnection("127.0.0.1", cloud.service.port) for _ in range(8)]
+    for client in clients:
+        headers = {"Authorization": f"Bearer {cloud.token()}"}
+        client.request("POST", "/v2/entries:list", json.dumps(asked).encode(), headers)
+    answers, before = 0, used()
+    while used() - before < 0.5:
+        with urllib.request.urlopen(cloud.service.endpoint + "/healthz", timeout=30):
+            answers += 1
+    assert answers > 25
+    for client in clients:
+        client.close()
+    for _ in range(50):
+        before = used()
+        time.sleep(0.2)
+        if used() - before < 0.05:
+            return
+    raise AssertionError("it goes on for clients that have gone")
+
+
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+def test_pages_of_a_long_log_have_each_entry_once(cloud: Cloud, long_job: Any, order: str):
+    seen, token = list[int](), ""
+    while True:
+        page = cloud.entries(
+            long_job, ' textPayload:"00" NOT textPayload:"Job"', orderBy=order, pageSize=97, pageToken=token
+        )
+        seen += [int(text) for text in said(page) if text.isdecimal()]
+        token = page.get("nextPageToken", "")
+        if not token:
+            break
+    expected = [number for number in range(1, MANY + 1) if "00" in str(number)]
+    assert seen == (expected if order == "timestamp asc" else expected[::-1])
+
+
+VIEW = JobView(
+    Job(7, PROJECT, "vertex", "", "a", "a", "here", State.SUCCEEDED, 0, 1, 1, attempt=1),
+    (Replica(7, 1, "workerpool0", 0, ended=1 << 40),),
+    b"",
+)
+
+
+class Printed:
+    """In the place of Jobs: knows what the job printed, and nothing else."""
+
+    def __init__(self, log: Recorded) -> None:
+        self._log = log
+
+    def log(self, job: Job, attempt: int, replica: ReplicaName) -> ReplicaLog:
+        return self._log
+
+    async def events(self, view: JobView) -> list[Event]:
+        return []
+
+
+def house_of(log: Recorded) -> Any:
+    jobs = Printed(log)
+    return SimpleNamespace(jobs=jobs, logs=Logs(jobs))  # type: ignore[arg-type]
+
+
+def test_a_page_may_end_before_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google says so too: whoever gets a token asks on, also if the page has no entries."""
+    monkeypatch.setattr(handlers, "PAGE_SECONDS", 0)
+    found, pages = asyncio.run(read_all(long_lines(5000), 'textPayload:"00"'))
+    assert found == [str(number) for number in range(5000) if "00" in str(number)]
+    assert pages == 5
+
+
+def long_lines(count: int) -> Recorded:
+    return Recorded((b"".join(b"%d\n" % number for number in range(count)), b""))
+
+
+async def read_all(log: Recorded, wanted: str) -> tuple[list[str], int]:
+    found, token, pages = list[str](), None, 0
+    while True:
+        reading = handlers._OldestFirst(house_of(log), VIEW, log_filter.parse(wanted), token, 1000)
+        page = await reading.read()
+        found += [entry.text for entry in page.entries]
+        pages += 1
+        if page.next is None:
+            return found, pages
+        token = page.next

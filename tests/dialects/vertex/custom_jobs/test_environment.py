@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.dialects.vertex.jobs import container, job, translated
-from turnout.dialects.vertex.names import project_number
+from turnout.dialects.vertex.resource_names import project_number
 from turnout.job import Role
 from turnout.job.expand import expand
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.dialects.vertex.custom_jobs.test_running import Site, place, site
 from tests.dialects.vertex.jobs import Document, container, job, translated
-from tests.dialects.vertex.test_running import Site, place, site
 from turnout.job import Attempt, Cause, Ended, Launch, ReplicaName, Started
 
 __all__ = ["place", "site"]
@@ -36,8 +36,8 @@ async def told(site: Site, document: Document, *names: str) -> list[dict[str, An
     found: list[dict[str, Any]] = []
     for name in map(ReplicaName.parse, names):
         end = await site.ended(launch.attempt, name)
-        assert (end.cause, end.code) == (Cause.EXIT, 0), site.out(launch.attempt, name, stream=1)
-        found.append(json.loads(site.out(launch.attempt, name)))
+        assert (end.cause, end.code) == (Cause.EXIT, 0), site.output(launch.attempt, name, stream=1)
+        found.append(json.loads(site.output(launch.attempt, name)))
     return found
 
 
@@ -87,12 +87,12 @@ async def test_a_worker_that_was_killed_is_told_the_same_again(site: Site):
     asleep = container(command=["python3", "-c", script])
     launch, worker = launched(site, job(asleep, asleep)), ReplicaName("workerpool1", 0)
     await site.engine.start(launch)
-    await site.printed(launch.attempt, "cmle", worker)
+    await site.wait_for_output(launch.attempt, "cmle", worker)
     os.kill((await site.started(launch.attempt, worker)).pid, signal.SIGKILL)
     await site.ended(launch.attempt, worker)
     await site.engine.restart(launch, worker, 1)
     await site.wait(lambda report: isinstance(report, Started) and report.restarts == 1)
-    said = await site.printed(launch.attempt, "\ncmle", worker)
+    said = await site.wait_for_output(launch.attempt, "\ncmle", worker)
     first, second = said.splitlines()
     assert first == second
     await site.engine.stop(launch.attempt, 0)

@@ -1,18 +1,16 @@
 """Translated jobs on a real engine, with the sandbox and without: packages, buckets, exit codes."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.dialects.vertex.custom_jobs.test_package_command import wheel
 from tests.dialects.vertex.jobs import Document, container, job, package, translated
-from tests.dialects.vertex.test_package import wheel
-from tests.engines.local import yard
-from tests.engines.local.yard import Yard
+from tests.engines.local import harness
+from tests.engines.local.harness import EngineHarness, accounts_in, owners
 from tests.running import reachable_directory
-from turnout.engines.local.account import job_user
 from turnout.job import Attempt, Ended, Launch, ReplicaName
 from turnout.storage import Storage
 
@@ -27,21 +25,23 @@ sys.exit(3)
 """
 
 
-class Site(Yard):
-    """A yard with embedded buckets."""
+class Site(EngineHarness):
+    """A harness with embedded buckets."""
 
     def __init__(self, place: Path, sandbox: str) -> None:
-        user = job_user("turnout-job")
-        owner = (user.uid, user.gid) if os.geteuid() == 0 else None
-        self.buckets = Storage(place / "data/buckets", [], place / "data", owner)
-        super().__init__(place, sandbox=sandbox, storage=self.buckets)
+        users = accounts_in(place)
+        self.buckets = Storage(place / "data/buckets", [], place / "data", owners(users))
+        super().__init__(place, sandbox=sandbox, storage=self.buckets, accounts=users)
 
     async def go(self, document: Document) -> Ended:
-        new = translated(document)
-        self._jobs += 1
-        launch = Launch(Attempt(self._jobs, 1), new.project, new.dialect, new.name, new.spec)
+        launch = self.launched(document)
         await self.engine.start(launch)
         return await self.ended(launch.attempt, LEAD)
+
+    def launched(self, document: Document) -> Launch:
+        new = translated(document)
+        self._jobs += 1
+        return Launch(Attempt(self._jobs, 1), new.project, new.dialect, new.name, new.spec)
 
     async def put(self, bucket: str, key: str, data: bytes) -> None:
         def write() -> None:
@@ -63,7 +63,7 @@ async def site(
     place: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Site]:
     # Pip takes its time on a busy machine.
-    monkeypatch.setattr(yard, "PATIENCE", 150)
+    monkeypatch.setattr(harness, "TIMEOUT", 150)
     async with Site(place, request.param) as one:
         yield one
 
@@ -81,14 +81,28 @@ async def test_a_package_from_a_bucket_trains_into_another(site: Site, tmp_path:
         spec={"baseOutputDirectory": {"outputUriPrefix": "gs://out/run"}},
     )
     end = await site.go(document)
-    said = site.out(end.attempt, LEAD)
-    assert end.code == 3, said + site.out(end.attempt, LEAD, 1)
+    said = site.output(end.attempt, LEAD)
+    assert end.code == 3, said + site.output(end.attempt, LEAD, 1)
     assert said.splitlines()[-1] == "trained in us-central1"
-    written = site.place / "data/buckets/out/run/model/model.txt"
+    written = site.base_dir / "data/buckets/out/run/model/model.txt"
     assert await asyncio.to_thread(written.read_text) == "--lr 0.1 $(x)"
+
+
+@pytest.mark.timeout(200)
+async def test_a_replica_that_restarts_in_place_has_its_packages(site: Site, tmp_path: Path):
+    built = tmp_path / wheel(tmp_path / "0", "trainer", {"task.py": "import os; os.kill(os.getpid(), 9)"})
+    await site.put("stage", built.name, built.read_bytes())
+    offline = [{"name": "PIP_NO_INDEX", "value": "1"}]
+    pool = package(packageUris=[f"gs://stage/{built.name}"], pythonModule="task", env=offline)
+    launch = site.launched(job(pool))
+    await site.engine.start(launch)
+    assert (await site.ended(launch.attempt, LEAD)).signal == 9
+    await site.engine.restart(launch, LEAD, 1)
+    await site.wait(lambda report: isinstance(report, Ended) and report.restarts == 1)
+    assert site.output(launch.attempt, LEAD).count("Successfully installed trainer") == 1
 
 
 async def test_a_container_finds_its_bucket(site: Site):
     await site.put("in-1", "data/x.txt", b"hello\n")
     end = await site.go(job(container(command=["cat"], args=["/gcs/in-1/data/x.txt"])))
-    assert (end.code, site.out(end.attempt, LEAD)) == (0, "hello\n")
+    assert (end.code, site.output(end.attempt, LEAD)) == (0, "hello\n")

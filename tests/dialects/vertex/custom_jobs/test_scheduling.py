@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tests.control.machine_room import Room, events
+from tests.control.stepping import Room, events
 from tests.dialects.vertex.jobs import job, pool, translated
-from turnout.control.live import SECOND
-from turnout.dialects.vertex.answer import REASONS
+from turnout.control.live_job import SECOND
 from turnout.dialects.vertex.errors import CODES
+from turnout.dialects.vertex.render import REASONS
 from turnout.job import Cause, EventKind, Job, Reason, ReplicaName, Spec, State
 
 LEAD, WORKER = ReplicaName("workerpool0", 0), ReplicaName("workerpool1", 0)

@@ -28,7 +28,7 @@ def machine(**fields: Any) -> dict[str, Any]:
 def test_a_display_name_has_1_to_128_characters():
     assert translated(job(displayName="训" * 128)).name == "训" * 128
     assert refused(job(displayName="x" * 129), "displayName") == (
-        "displayName: it has 129 characters; 128 are possible."
+        "displayName: it has 129 characters; at most 128 are allowed."
     )
     assert refused(job(displayName=""), "displayName") == "displayName is required."
     refused(job(displayName="a\0b"), "displayName")

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dialects.vertex.jobs import job, package, pool
-from turnout.dialects.vertex import decode
+from turnout.dialects.vertex.protobuf import codec
 from turnout.dialects.vertex.wire import AcceleratorType, CustomJob, Scheduling
 from turnout.errors import Invalid, TurnoutError
 
 
 def read(document: Any) -> CustomJob:
-    return decode.custom_job(msgspec.json.encode(document)).message
+    return codec.custom_job(msgspec.json.encode(document)).message
 
 
 def kept(document: Any) -> Any:
-    return decode.encode(read(document))
+    return codec.encode(read(document))
 
 
 def refused(document: Any) -> Invalid:
@@ -38,7 +38,7 @@ def test_what_the_python_sdk_sends():
         ),
         spec={"scheduling": {"timeout": "3600.500s", "strategy": 4}},
     )
-    read = decode.custom_job(json.dumps(document, indent=2).encode()).message
+    read = codec.custom_job(json.dumps(document, indent=2).encode()).message
     assert read.job_spec is not None
     first = read.job_spec.worker_pool_specs[0]
     assert first.machine_spec is not None
@@ -47,7 +47,7 @@ def test_what_the_python_sdk_sends():
     assert read.job_spec.scheduling == Scheduling(
         timeout=3_600_500_000_000, strategy=Scheduling.Strategy.SPOT
     )
-    spec = decode.encode(read)["jobSpec"]
+    spec = codec.encode(read)["jobSpec"]
     assert spec["workerPoolSpecs"][0]["machineSpec"]["acceleratorType"] == "NVIDIA_TESLA_T4"
     assert spec["workerPoolSpecs"][0]["replicaCount"] == "1"
     assert spec["scheduling"] == {"timeout": "3600.500s", "strategy": "SPOT"}
@@ -168,7 +168,7 @@ def test_a_wrong_type(document: Any, message: str):
 
 def test_a_field_in_both_spellings():
     error = refused({"displayName": "a", "display_name": "a"})
-    assert "given twice, as displayName and as display_name" in error.message
+    assert "set twice, as displayName and as display_name" in error.message
 
 
 def test_a_pool_runs_a_container_or_a_package():
@@ -182,20 +182,20 @@ def test_a_pool_runs_a_container_or_a_package():
 )
 def test_what_is_no_json(body: bytes):
     with pytest.raises(Invalid, match="Invalid JSON payload received"):
-        decode.custom_job(body)
+        codec.custom_job(body)
 
 
 def test_no_body_is_an_empty_message():
-    assert decode.custom_job(b"").message == CustomJob()
+    assert codec.custom_job(b"").message == CustomJob()
 
 
 def test_places_are_spelt_as_the_caller_did():
     document = {"display_name": "x", "jobSpec": {"worker_pool_specs": [{"machineSpec": {}}]}}
-    at = decode.custom_job(msgspec.json.encode(document)).at / "jobSpec" / "workerPoolSpecs" / 0
-    assert (at / "machineSpec").spelt == "jobSpec.worker_pool_specs[0].machineSpec"
-    assert (at / "replicaCount").spelt == "jobSpec.worker_pool_specs[0].replica_count"
-    camel = decode.custom_job(b"{}").at
-    assert (camel / "jobSpec" / "workerPoolSpecs").spelt == "jobSpec.workerPoolSpecs"
+    at = codec.custom_job(msgspec.json.encode(document)).path / "jobSpec" / "workerPoolSpecs" / 0
+    assert (at / "machineSpec").as_sent == "jobSpec.worker_pool_specs[0].machineSpec"
+    assert (at / "replicaCount").as_sent == "jobSpec.worker_pool_specs[0].replica_count"
+    camel = codec.custom_job(b"{}").path
+    assert (camel / "jobSpec" / "workerPoolSpecs").as_sent == "jobSpec.workerPoolSpecs"
 
 
 anything = st.recursive(
@@ -221,12 +221,12 @@ def test_no_document_breaks_it(document: object):
         message = read(document)
     except TurnoutError:
         return
-    assert decode.decode(msgspec.json.encode(decode.encode(message)), CustomJob, "x").message == message
+    assert codec.decode(msgspec.json.encode(codec.encode(message)), CustomJob, "x").message == message
 
 
 @given(st.binary(max_size=30) | st.text(alphabet='{}[]":,\\ud08ae1.+-', max_size=30).map(str.encode))
 def test_no_body_breaks_it(body: bytes):
     try:
-        decode.custom_job(body)
+        codec.custom_job(body)
     except TurnoutError:
         return

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.dialects.vertex import mask
+from turnout.dialects.vertex.protobuf import field_mask
 from turnout.dialects.vertex.wire import CustomJob
 from turnout.errors import Invalid, TurnoutError
 
@@ -24,7 +24,7 @@ DOCUMENT = {
 
 
 def masked(text: str) -> dict[str, Any]:
-    return mask.apply(mask.parse(text, CustomJob), DOCUMENT)
+    return field_mask.apply(field_mask.parse(text, CustomJob), DOCUMENT)
 
 
 @pytest.mark.parametrize("text", ["", "*", " , ", "name,*"])
@@ -55,9 +55,9 @@ def test_what_is_asked_for(text: str, shown: dict[str, Any]):
         ("nam", "CustomJob has name, displayName, jobSpec"),
         ("jobSpec.x", "CustomJobSpec has persistentResourceId"),
         ("jobSpec.", "is not a field"),
-        ("name.x", "leads into name, which is taken as a whole"),
-        ("jobSpec.workerPoolSpecs.replicaCount", "leads into workerPoolSpecs"),
-        ("labels.a", "leads into labels"),
+        ("name.x", "selects a part of name, which"),
+        ("jobSpec.workerPoolSpecs.replicaCount", "selects a part of workerPoolSpecs"),
+        ("labels.a", "selects a part of labels"),
         ("x" * 10_001, "longer than"),
     ],
     ids=lambda text: text[:20],

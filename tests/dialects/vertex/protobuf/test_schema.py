@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.dialects.vertex.jobs import job
 from tests.running import ROOT
-from turnout.dialects.vertex import answer, decode, schema
+from turnout.dialects.vertex import render
+from turnout.dialects.vertex.protobuf import codec, schema
 from turnout.dialects.vertex.wire import AcceleratorType, CustomJob, JobState, Message
 from turnout.job import LIVE, Job, Reason, State
 from turnout.service import JobView
@@ -118,9 +119,9 @@ def test_answers_are_what_google_can_read(google: Google, state: State):
     names = ("p1", "vertex", "vertex:us-central1", "", "test", "ap-beijing")
     row = Job(10**18, *names, state, 0, 1, 10**18 + 1, started=2, ended=10**18, reason=reason)
     document = msgspec.json.encode(job(labels={"a": "b"}, encryptionSpec={"kmsKeyName": "k"}))
-    shown = answer.job(JobView(row, (), document), web_access_uris={"workerpool0-0": "http://x"})
+    shown = render.custom_job(JobView(row, (), document), web_access_uris={"workerpool0-0": "http://x"})
     read = google.read(shown)
-    assert read["state"] == answer.STATES[state].name
+    assert read["state"] == render.STATES[state].name
     assert {name: value for name, value in read.items() if not name.endswith("Time")} == {
         name: value for name, value in shown.items() if not name.endswith("Time")
     }
@@ -166,8 +167,8 @@ def _scalar(field: schema.Field) -> st.SearchStrategy[Any]:
 def test_documents_are_read_as_google_reads_them(google: Google, document: dict[str, Any]):
     """We refuse what it refuses, and what both take means the same; numbers of no enum are only refused by us."""
     try:
-        mine = decode.encode(decode.custom_job(msgspec.json.encode(document)).message)
-    except decode.Invalid:
+        mine = codec.encode(codec.custom_job(msgspec.json.encode(document)).message)
+    except codec.Invalid:
         mine = None
     theirs = google.read(document)
     if mine is None and theirs is not None:

@@ -8,9 +8,11 @@ from google.cloud import aiplatform_v1
 
 from tests.dialects.vertex import jobs
 from turnout.config import Settings
-from turnout.dialects.vertex import answer, decode, numbers, schema, translate, trials
+from turnout.dialects.vertex import render, translate
+from turnout.dialects.vertex.protobuf import codec, enum_numbers, schema
+from turnout.dialects.vertex.tuning import trials
+from turnout.dialects.vertex.tuning.wire import HyperparameterTuningJob
 from turnout.dialects.vertex.wire import Message
-from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 from turnout.errors import Invalid, TurnoutError, Unsupported
 from turnout.job import Job, Measurement, NewJob, Search, State, Trial, TrialState
 from turnout.job.search import Condition
@@ -43,7 +45,7 @@ def tuning(study: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]
 
 
 def translated(document: dict[str, Any]) -> NewJob:
-    return translate.new_tuning_job(decode.tuning_job(msgspec.json.encode(document)), jobs.HERE)
+    return translate.new_tuning_job(codec.tuning_job(msgspec.json.encode(document)), jobs.HERE)
 
 
 def search_of(study: dict[str, Any] | None = None, **fields: Any) -> Search:
@@ -196,7 +198,7 @@ def test_a_trial_as_it_is_shown():
         "stepCount": "2",
         "metrics": [{"metricId": "accuracy", "value": 0.5}],
     }
-    assert trials.shown(parent(tuning()), done, said) == {
+    assert trials.resource(parent(tuning()), done, said) == {
         "id": "3",
         "state": "SUCCEEDED",
         "parameters": [{"parameterId": "lr", "value": 0.5}, {"parameterId": "batch", "value": 16}],
@@ -219,16 +221,16 @@ def test_a_trial_as_it_is_shown():
         message="it said nothing",
         ended=SECOND,
     )
-    shown = trials.shown(parent(tuning()), lost, [])
+    shown = trials.resource(parent(tuning()), lost, [])
     assert shown["infeasibleReason"] == "it said nothing"
     assert shown["finalMeasurement"]["metrics"][0]["value"] == "NaN"
 
 
 def test_enums_as_numbers_reach_into_trials():
     view = parent(tuning())
-    shown = answer.tuning_job(view) | {"trials": [trials.shown(view, trial(), [])]}
+    shown = render.tuning_job(view) | {"trials": [trials.resource(view, trial(), [])]}
     assert shown["name"] == "projects/p1/locations/us-central1/hyperparameterTuningJobs/5"
-    spelt = numbers.of(shown, HyperparameterTuningJob)
+    spelt = enum_numbers.apply(shown, HyperparameterTuningJob)
     assert (spelt["state"], spelt["trials"][0]["state"]) == (3, 1)
     assert spelt["studySpec"]["parameters"][0]["scaleType"] == 2
 

@@ -1,4 +1,4 @@
-"""The little of IAM that clients need before they can speak: password tokens, temporary keys, which project."""
+"""The part of IAM that clients need: tokens for passwords, temporary keys, the project of a region."""
 
 import hashlib
 import hmac
@@ -9,16 +9,20 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnout import bodies
 from turnout.access import Key, Keys, check_session_token, make_session_token, may_use
-from turnout.dialects.modelarts import body, reply, sign
+from turnout.bodies import Sender
+from turnout.dialects.modelarts import fields, reply
+from turnout.dialects.modelarts.account import sign
+from turnout.dialects.modelarts.context import Context, Routes
 from turnout.dialects.modelarts.errors import BAD_SIGNATURE, BAD_TOKEN, INVALID, WRONG_PROJECT
-from turnout.dialects.modelarts.house import House, Routes
 from turnout.errors import Denied, Invalid, Unauthenticated
 from turnout.service import Caller
 
+DOMAIN = "turnout"
 TOKEN_SECONDS = 24 * 3600
 TEMPORARY_SECONDS = (900, 24 * 3600)
-"""The shortest and the longest life of temporary keys; without a wish they get the shortest."""
+"""The shortest and the longest lifetime of temporary keys. The shortest is the default."""
 
 
 class _Domain(msgspec.Struct):
@@ -61,21 +65,21 @@ class _Login(msgspec.Struct):
     auth: _Auth
 
 
-def caller_of(keys: Keys, request: sign.Signed, project: str, now: float) -> Caller:
-    """Whoever sent the request, in the project that it names, or in their own if it names none."""
+def caller_of(keys: Keys, request: sign.SignedRequest, project: str, now: float) -> Caller:
+    """Authenticates a request. The caller's project is the one in the address, or else that of the key or token."""
     token = request.headers.get(b"x-auth-token", b"").decode("latin-1").strip()
     temporary = request.headers.get(b"x-security-token", b"").decode("latin-1").strip()
     if token:
         key, own = _from_token(keys, token, now)
     elif temporary:
         key, own = _from_token(keys, temporary, now)
-        made = _temporary_key(key, own, temporary)
-        sign.verify(lambda access: made if access == made.id else None, request, now)
+        temporary_key = _temporary_key(key, own, temporary)
+        sign.verify(lambda access: temporary_key if access == temporary_key.id else None, request, now)
     else:
         key = sign.verify(keys.find, request, now)
         if not project or key.project == project:
             return Caller(key.id, key.project, key.root)
-        return Caller(key.id, allowed(key, project), key.root)
+        return Caller(key.id, check_project(key, project), key.root)
     if project and project != own:
         raise Denied(
             f"The token belongs to the project {own!r}, not to {project!r}.",
@@ -85,8 +89,8 @@ def caller_of(keys: Keys, request: sign.Signed, project: str, now: float) -> Cal
     return Caller(key.id, own, key.root)
 
 
-def allowed(key: Key, project: str) -> str:
-    """The project, if the key may use it. Raises Denied."""
+def check_project(key: Key, project: str) -> str:
+    """Returns the project. Raises Denied if the key cannot use it."""
     try:
         may_use(key, project)
     except Denied as error:
@@ -94,26 +98,29 @@ def allowed(key: Key, project: str) -> str:
     return project
 
 
-def known(keys: Keys, headers: sign.Headers) -> bool:
-    """Whether the head of a request names somebody, so that it is worth reading a large body for."""
-    return bool(headers.get(b"x-auth-token") or headers.get(b"x-security-token")) or (
-        keys.find(sign.access_of(headers)) is not None
-    )
+def sender(keys: Keys, headers: sign.Headers, now: float) -> Sender:
+    """Identifies the sender by the headers alone, before the body is read. Raises Unauthenticated."""
+    for name in (b"x-auth-token", b"x-security-token"):
+        if token := headers.get(name, b"").decode("latin-1").strip():
+            return bodies.known(_from_token(keys, token, now)[1])
+    if not headers.get(b"authorization"):
+        return bodies.STRANGER
+    return bodies.claimed(sign.read_signature(keys.find, headers, now).key.id)
 
 
-async def login(house: House, request: Request) -> Response:
-    """A token for a user name, which is a key's id, and its password, which is the secret. The domain may be any."""
-    document = (await body.read(request, _Login)).auth
+async def login(context: Context, request: Request) -> Response:
+    """Creates a token. The user name is the id of a key, the password its secret. The domain is ignored."""
+    document = (await fields.read(request, _Login)).auth
     password = document.identity.password
     if "password" not in document.identity.methods or password is None:
         raise Invalid(
-            'auth.identity.methods must be ["password"], with auth.identity.password beside it.',
+            'auth.identity.methods must be ["password"], with auth.identity.password set.',
             field="auth.identity.methods",
             code=INVALID,
         )
-    # Without auth everybody is root here too.
-    no_auth = house.settings.no_auth
-    key = house.keys.root if no_auth else house.keys.find(password.user.name)
+    # Without authentication every caller is root.
+    no_auth = context.settings.no_auth
+    key = context.keys.root if no_auth else context.keys.find(password.user.name)
     secret = key.secret if key else ""
     matches = hmac.compare_digest(secret.encode(), password.user.password.encode("utf-8", "surrogatepass"))
     if key is None or not (matches or no_auth):
@@ -121,42 +128,48 @@ async def login(house: House, request: Request) -> Response:
             "The username or password is wrong: the name is a key's id, the password its secret.",
             code=BAD_SIGNATURE,
         )
-    asked = document.scope.project if document.scope else None
-    # A name is the region's as a rule; which project that is, is the key's affair.
-    project = allowed(key, asked.id) if asked and asked.id else key.project
-    now = house.clock() / 1e9
+    requested = document.scope.project if document.scope else None
+    # A project name is usually that of a region, and stands for the key's own project.
+    project = check_project(key, requested.id) if requested and requested.id else key.project
+    now = context.clock() / 1e9
     token = make_session_token(key, project, now, TOKEN_SECONDS)
-    shown = _token_document(key, project, asked.name if asked else "", password.user.domain, now)
+    shown = _token_document(key, project, requested.name if requested else "", password.user.domain, now)
     return reply.json({"token": shown}, 201, {"X-Subject-Token": token})
 
 
-async def projects(house: House, request: Request, caller: Caller) -> Response:
-    """Exactly one, under whatever name it is asked for: clients look up the project of a region here."""
-    name = body.query_text(request, "name", caller.project)
+async def projects(context: Context, request: Request, caller: Caller) -> Response:
+    """Returns the caller's project under the requested name: clients look up the project of a region here."""
+    name = fields.query_text(request.query_params, "name", caller.project)
     found = {"id": caller.project, "name": name, "domain_id": "", "parent_id": "", "description": ""}
     shown: dict[str, Any] = {"projects": [found | {"enabled": True, "is_domain": False}], "links": {}}
     return reply.json(shown)
 
 
-async def security_tokens(house: House, request: Request, caller: Caller) -> Response:
-    """An access key, a secret and a security token that end together."""
-    asked = (await body.read(request, _Login)).auth.identity.token
-    seconds = (asked.duration_seconds if asked else None) or TEMPORARY_SECONDS[0]
+async def domains(context: Context, request: Request, caller: Caller) -> Response:
+    """The one domain (account) that all keys belong to: clients without a domain id look it up here."""
+    found = {"id": DOMAIN, "name": DOMAIN, "description": "", "enabled": True, "links": {}}
+    return reply.json({"domains": [found], "links": {}})
+
+
+async def security_tokens(context: Context, request: Request, caller: Caller) -> Response:
+    """Creates an access key, a secret and a security token with the same lifetime."""
+    requested = (await fields.read(request, _Login)).auth.identity.token
+    seconds = (requested.duration_seconds if requested else None) or TEMPORARY_SECONDS[0]
     if not TEMPORARY_SECONDS[0] <= seconds <= TEMPORARY_SECONDS[1]:
         raise Invalid(
             f"auth.identity.token.duration_seconds must be from {TEMPORARY_SECONDS[0]} to {TEMPORARY_SECONDS[1]}.",
             field="auth.identity.token.duration_seconds",
             code=INVALID,
         )
-    key = house.keys.find(caller.key)
+    key = context.keys.find(caller.key)
     if key is None:
-        raise Unauthenticated("There is no such key any more.", code=BAD_SIGNATURE)
-    now = house.clock() / 1e9
+        raise Unauthenticated("The key does not exist any more.", code=BAD_SIGNATURE)
+    now = context.clock() / 1e9
     token = make_session_token(key, caller.project, now, seconds)
-    made = _temporary_key(key, caller.project, token)
+    temporary_key = _temporary_key(key, caller.project, token)
     shown = {
-        "access": made.id,
-        "secret": made.secret,
+        "access": temporary_key.id,
+        "secret": temporary_key.secret,
         "securitytoken": token,
         "expires_at": _time(now + seconds),
     }
@@ -165,6 +178,7 @@ async def security_tokens(house: House, request: Request, caller: Caller) -> Res
 
 ROUTES: Routes = [
     ("GET", "/v3/projects", projects),
+    ("GET", "/v3/auth/domains", domains),
     ("POST", "/v3.0/OS-CREDENTIAL/securitytokens", security_tokens),
 ]
 
@@ -177,7 +191,7 @@ def _from_token(keys: Keys, token: str, now: float) -> tuple[Key, str]:
 
 
 def _temporary_key(key: Key, project: str, token: str) -> Key:
-    """Made of the token alone, so nothing is kept: who has no secret of ours cannot make one."""
+    """Derived from the token and the key's secret, so that it need not be stored."""
     name = hashlib.sha256(token.encode()).hexdigest()[:17].upper()
     secret = hmac.new(key.secret.encode(), f"turnout-temporary:{token}".encode(), hashlib.sha256).hexdigest()
     return Key(f"TMP{name}", secret, project)

@@ -1,6 +1,6 @@
-"""Who asks: SDK-HMAC-SHA256 over the request as it came, byte for byte.
+"""Verifies SDK-HMAC-SHA256 signatures, which cover the request byte for byte.
 
-A request is replayable within the time window, as it is in the cloud.
+A request can be replayed within the time window, as in the cloud.
 """
 
 import hashlib
@@ -12,12 +12,13 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote_from_bytes, unquote_to_bytes
 
 from turnout.access import Key
+from turnout.access.authorization import parse_authorization
 from turnout.dialects.modelarts.errors import BAD_SIGNATURE, SKEWED
 from turnout.errors import Unauthenticated
 
 ALGORITHM = "SDK-HMAC-SHA256"
 WINDOW = 15 * 60
-"""Seconds that a client's clock may be off."""
+"""The largest difference between the clocks of client and server, in seconds."""
 
 Find = Callable[[str], Key | None]
 Headers = Mapping[bytes, bytes]
@@ -26,8 +27,8 @@ _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
-class Signed(NamedTuple):
-    """What was signed: the head of a request as it stood on the wire, and its body."""
+class SignedRequest(NamedTuple):
+    """The raw request that was signed."""
 
     method: str
     path: bytes
@@ -37,58 +38,53 @@ class Signed(NamedTuple):
     body: bytes
 
 
-class _Authorization(NamedTuple):
-    access: str
+class HeaderSignature(NamedTuple):
+    """The signature and its parameters, from the headers."""
+
+    key: Key
+    date: str
     signed: str
+    """The names of the signed headers."""
     signature: str
 
 
-def access_of(headers: Headers) -> str:
-    """The key id that a request names; empty if it is not signed this way."""
-    found = _parse(headers)
-    return found.access if found else ""
-
-
-def verify(find: Find, request: Signed, now: float) -> Key:
-    """The key that signed the request; raises Unauthenticated."""
-    authorization = _parse(request.headers)
+def read_signature(find: Find, headers: Headers, now: float) -> HeaderSignature:
+    """Makes all checks that do not need the body. Raises Unauthenticated."""
+    text = headers.get(b"authorization", b"").decode("latin-1")
+    authorization = parse_authorization(text, ALGORITHM, "Access")
     if authorization is None:
         raise _failure(
-            f"Authorization must be `{ALGORITHM} Access=<access key>, SignedHeaders=<names with ; between them>, "
+            f"Authorization must be `{ALGORITHM} Access=<access key>, SignedHeaders=<names separated by ;>, "
             "Signature=<64 hexadecimal digits>`, or send X-Auth-Token"
         )
-    names = authorization.signed.split(";")
+    signed = authorization.signed.lower()
+    names = signed.split(";")
     if "host" not in names or "x-sdk-date" not in names:
         raise _failure("SignedHeaders must name host and x-sdk-date")
-    date = _fresh(request.headers.get(b"x-sdk-date", b"").decode("latin-1").strip(), now)
-    key = find(authorization.access)
+    date = _check_date(headers.get(b"x-sdk-date", b"").decode("latin-1").strip(), now)
+    key = find(authorization.credential)
     if key is None:
-        raise _failure(f"there is no access key {authorization.access!r} here")
+        raise _failure(f"there is no access key {authorization.credential!r}")
+    return HeaderSignature(key, date, signed, authorization.signature)
+
+
+def verify(find: Find, request: SignedRequest, now: float) -> Key:
+    """Returns the key that signed the request. Raises Unauthenticated."""
+    key, date, signed, signature = read_signature(find, request.headers, now)
+    names = signed.split(";")
     digest = _payload_hash(request, names)
-    canonical = _canonical(request, names, authorization.signed, digest)
+    canonical = _canonical(request, names, signed, digest)
     to_sign = f"{ALGORITHM}\n{date}\n{hashlib.sha256(canonical).hexdigest()}".encode()
     expected = hmac.new(key.secret.encode(), to_sign, hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(expected.encode(), authorization.signature.encode("latin-1")):
+    if not hmac.compare_digest(expected.encode(), signature.encode("latin-1")):
         raise _failure(
-            "the signature does not match: check the secret key and that nothing changed on the way"
+            "the signature does not match: check the secret key, and whether a proxy changes the request"
         )
     return key
 
 
-def _parse(headers: Headers) -> _Authorization | None:
-    scheme, _, rest = headers.get(b"authorization", b"").decode("latin-1").strip().partition(" ")
-    if scheme != ALGORITHM:
-        return None
-    pairs = (part.strip().partition("=") for part in rest.split(","))
-    found = {name: value for name, _, value in pairs}
-    try:
-        return _Authorization(found["Access"], found["SignedHeaders"].lower(), found["Signature"])
-    except KeyError:
-        return None
-
-
-def _fresh(text: str, now: float) -> str:
-    """The date, which must be near ours."""
+def _check_date(text: str, now: float) -> str:
+    """Returns the date. Raises Unauthenticated if it is too far from the server's."""
     try:
         if not re.fullmatch(r"\d{8}T\d{6}Z", text, re.ASCII):
             raise ValueError
@@ -97,26 +93,26 @@ def _fresh(text: str, now: float) -> str:
         raise _failure(f"X-Sdk-Date must be a UTC time like 20260131T235959Z, not {text!r}") from None
     if abs(now - at) > WINDOW:
         raise Unauthenticated(
-            f"X-Sdk-Date {text} is {abs(now - at):.0f} s away from this server's clock; {WINDOW} s are allowed.",
+            f"X-Sdk-Date {text} is {abs(now - at):.0f} s away from the server's clock; at most {WINDOW} s are allowed.",
             code=SKEWED,
         )
     return text
 
 
-def _payload_hash(request: Signed, names: list[str]) -> str:
+def _payload_hash(request: SignedRequest, names: list[str]) -> str:
     if not request.body:
         return _EMPTY_HASH
     actual = hashlib.sha256(request.body).hexdigest()
-    told = request.headers.get(b"x-sdk-content-sha256", b"").decode("latin-1").strip()
-    if told in ("", actual):
+    declared = request.headers.get(b"x-sdk-content-sha256", b"").decode("latin-1").strip()
+    if declared in ("", actual):
         return actual
-    if told == _UNSIGNED and "x-sdk-content-sha256" in names:
-        # The SDK says so of every type but JSON, and signs the hash of nothing all the same where there is no body.
+    if declared == _UNSIGNED and "x-sdk-content-sha256" in names:
+        # The SDK sends it for all types but JSON. Without a body it still signs the hash of an empty one.
         return _UNSIGNED if request.body else actual
     raise _failure("X-Sdk-Content-Sha256 is not the SHA-256 of the body")
 
 
-def _canonical(request: Signed, names: list[str], signed: str, digest: str) -> bytes:
+def _canonical(request: SignedRequest, names: list[str], signed: str, digest: str) -> bytes:
     lines = [
         name.encode("latin-1") + b":" + request.headers.get(name.encode("latin-1"), b"").strip()
         for name in names
@@ -135,7 +131,7 @@ def _canonical(request: Signed, names: list[str], signed: str, digest: str) -> b
 
 
 def _path(raw: bytes) -> bytes:
-    """Decoded as a whole before it is split: an encoded slash counts as a separator."""
+    """Decodes the path before it splits it: an encoded slash is a separator too."""
     pieces = [quote_from_bytes(piece, safe="~") for piece in unquote_to_bytes(raw).split(b"/")]
     path = "/".join(pieces)
     return (path if path.endswith("/") else path + "/").encode()
@@ -143,11 +139,11 @@ def _path(raw: bytes) -> bytes:
 
 def _query(raw: bytes) -> bytes:
     pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, encoding="latin-1")
-    spelt = sorted((value.encode("latin-1"), other.encode("latin-1")) for value, other in pairs)
-    return "&".join(f"{_spell(name)}={_spell(value)}" for name, value in spelt).encode()
+    encoded = sorted((value.encode("latin-1"), other.encode("latin-1")) for value, other in pairs)
+    return "&".join(f"{_percent_encode(name)}={_percent_encode(value)}" for name, value in encoded).encode()
 
 
-def _spell(value: bytes) -> str:
+def _percent_encode(value: bytes) -> str:
     return quote_from_bytes(value, safe="~")
 
 

@@ -1,4 +1,4 @@
-"""The engines and flavors of the two data files beside this one, and how answers show them."""
+"""The engines and flavors of engines.toml and flavors.toml, and how answers show them."""
 
 import tomllib
 from functools import lru_cache
@@ -7,38 +7,39 @@ from typing import Any
 
 import msgspec
 
-from turnout.dialects.modelarts.script import Family
+from turnout.dialects.modelarts.catalogue import host
+from turnout.dialects.modelarts.program.script import EngineFamily
 from turnout.job import Resources
 
 GB = 1 << 30
 
-FAMILIES: dict[str, Family] = {
-    "pytorch": Family.PYTORCH,
-    "tensorflow": Family.TENSORFLOW,
-    "horovod": Family.MPI,
-    "mpi": Family.MPI,
+FAMILIES: dict[str, EngineFamily] = {
+    "pytorch": EngineFamily.PYTORCH,
+    "tensorflow": EngineFamily.TENSORFLOW,
+    "horovod": EngineFamily.MPI,
+    "mpi": EngineFamily.MPI,
 }
-"""By the name of an engine whose image is the user's own."""
+"""By the name of the engine, for custom images."""
 
 
-class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CatalogueEngine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     wants: str
     id: str = ""
     version: str = ""
-    family: Family = Family.PLAIN
+    family: EngineFamily = EngineFamily.PLAIN
     v1: bool = False
     run_user: str = ""
     search: bool = False
-    """Whether its jobs may search hyper-parameters."""
+    """Whether its jobs can be hyper-parameter searches."""
     ascend: bool = False
 
     def brief(self) -> dict[str, Any]:
-        """As a job and an algorithm show it."""
+        """The engine as jobs and algorithms show it."""
         return {"engine_id": self.id, "engine_name": self.name, "engine_version": self.version}
 
     def listed(self) -> dict[str, Any]:
-        """As `training-job-engines` shows it. There are no images behind the engines here."""
+        """The engine as `training-job-engines` shows it. Engines have no images here."""
         tags = {"tags": [{"key": "auto_search", "value": "True"}]} if self.search else {}
         return {
             **self.brief(),
@@ -53,19 +54,19 @@ class Flavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     id: str = ""
     cores: int = 0
-    """0: no limit."""
+    """0 means no limit."""
     memory: int = 0
     disk: int = 0
     gpus: int = 0
     npus: int = 0
-    """Ascend cards, which no machine of ours has: they are in the catalogue to be refused by name."""
+    """Ascend NPUs, which this service does not support. The flavors are listed so that errors can say so."""
     product: str = ""
     card_memory: str = ""
     max_num: int = 1
     billing: str = ""
     policy: str = "regular"
     pool: bool = False
-    """Of dedicated pools; all others are of the public one."""
+    """For dedicated pools. All others are for the public pool."""
 
     @property
     def kind(self) -> str:
@@ -73,34 +74,46 @@ class Flavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def resources(self) -> Resources:
-        return Resources(cpu=self.cores, memory=self.memory * GB, gpus=self.gpus)
+        return Resources.of(cores=self.cores, memory=self.memory * GB, gpus=self.gpus, disk=self.disk * GB)
 
     def detail(self) -> dict[str, Any]:
-        """What a job's `flavor_detail` is."""
+        """`flavor_detail` of a job. In its table the size of the disk is text."""
+        detail = self._detail()
+        if "disk" in detail["flavor_info"]:
+            detail["flavor_info"]["disk"]["size"] = str(self.disk)
+        return detail
+
+    def listed(self) -> dict[str, Any]:
+        """The flavor as `training-job-flavors` and a task's `task_resource` show it."""
+        return {
+            "flavor_id": self.id,
+            "flavor_name": self.name,
+            "max_num": self.max_num,
+            **self._detail(),
+            "attributes": {},
+        }
+
+    def _detail(self) -> dict[str, Any]:
         return {
             "flavor_type": self.kind,
             "billing": {"code": self.billing or self.id, "unit_num": 1},
             "flavor_info": self._info(),
         }
 
-    def listed(self) -> dict[str, Any]:
-        """As `training-job-flavors` and a task's `task_resource` show it."""
-        return {
-            "flavor_id": self.id,
-            "flavor_name": self.name,
-            "max_num": self.max_num,
-            **self.detail(),
-            "attributes": {},
-        }
-
     def _info(self) -> dict[str, Any]:
         info: dict[str, Any] = {"max_num": self.max_num}
         if self.cores:
-            info["cpu"] = {"arch": "x86", "core_num": self.cores}
+            info["cpu"] = {"arch": host.cpu_arch(), "core_num": self.cores}
         if self.gpus:
-            info["gpu"] = {"unit_num": self.gpus, "product_name": self.product, "memory": self.card_memory}
+            card = host.gpu() or host.Gpu(self.product, self.card_memory)
+            info["gpu"] = {"unit_num": self.gpus, "product_name": card.name, "memory": card.memory}
         if self.npus:
-            info["npu"] = {"unit_num": self.npus, "product_name": self.product, "memory": self.card_memory}
+            # The number of NPUs is text in the reference's tables, that of GPUs is not.
+            info["npu"] = {
+                "unit_num": str(self.npus),
+                "product_name": self.product,
+                "memory": self.card_memory,
+            }
         if self.memory:
             info["memory"] = {"size": self.memory, "unit": "GB"}
         if self.disk:
@@ -109,8 +122,8 @@ class Flavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @lru_cache(maxsize=1)
-def engines() -> dict[str, Engine]:
-    table = msgspec.convert(_load("engines.toml"), dict[str, Engine])
+def engines() -> dict[str, CatalogueEngine]:
+    table = msgspec.convert(_load("engines.toml"), dict[str, CatalogueEngine])
     return {
         name: msgspec.structs.replace(engine, id=name, version=engine.version or name)
         for name, engine in table.items()
@@ -123,13 +136,19 @@ def flavors() -> dict[str, Flavor]:
     return {name: msgspec.structs.replace(flavor, id=name) for name, flavor in table.items()}
 
 
-def by_name(name: str, version: str) -> Engine | None:
-    """Names are compared without regard to case: the pages spell them both ways."""
+def by_name(name: str, version: str) -> CatalogueEngine | None:
+    """Ignores the case of the name, because the reference uses both."""
     for engine in engines().values():
         if engine.name.lower() == name.lower() and version in (engine.version, engine.id):
             return engine
     return None
 
 
+def is_version(engine_id: str, version: str | None) -> bool:
+    """Whether it is the version of that engine. The id counts as one too."""
+    engine = engines().get(engine_id)
+    return engine is not None and version in (engine.version, engine.id)
+
+
 def _load(name: str) -> dict[str, object]:
-    return tomllib.loads(resources.files("turnout.dialects.modelarts").joinpath(name).read_text())
+    return tomllib.loads(resources.files("turnout.dialects.modelarts.catalogue").joinpath(name).read_text())

@@ -1,4 +1,4 @@
-"""The list of training jobs: what its request means as a Query, and the page it asks for."""
+"""Parses the request for the list of training jobs into a Query and a page."""
 
 import ipaddress
 from collections.abc import Callable
@@ -7,28 +7,29 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.dialects.modelarts import times
-from turnout.dialects.modelarts.phases import PHASES, in_phase
-from turnout.dialects.modelarts.tasks import HOST_IP
+from turnout.dialects.modelarts.errors import (
+    BAD_FILTER_KEY,
+    BAD_FILTER_OPERATOR,
+    BAD_FILTER_VALUE,
+    BAD_FILTERS,
+    INVALID,
+    UNSUPPORTED_SORT,
+)
+from turnout.dialects.modelarts.jobs.phases import PHASES, in_phase
+from turnout.dialects.modelarts.names import DEFAULT_WORKSPACE, scope_of
+from turnout.dialects.modelarts.observe.tasks import HOST_IP
 from turnout.errors import Invalid
 from turnout.job import All, Any, Compare, Label, Not, Page, Query, from_uuid
 
-INVALID = "ModelArts.2788"
-BAD_FILTERS = "ModelArts.2789"
-BAD_SORT = "ModelArts.2790"
-BAD_KEY = "ModelArts.2807"
-BAD_OPERATOR = "ModelArts.2808"
-BAD_VALUE = "ModelArts.2809"
-
-LARGEST_LIMIT = 50
-MOST_FILTERS = 20
-MOST_VALUES = 10
-MOST_TAGS = 10
-MOST_HOSTS = 10
-DEFAULT_WORKSPACE = "0"
+MAX_LIMIT = 50
+MAX_FILTERS = 20
+MAX_VALUES = 10
+MAX_TAGS = 10
+MAX_HOSTS = 10
 SORT_BY = "create_time"
 WINDOW = 31 * 86_400 * 1_000_000_000
-"""How long a time jobs may be looked for in by tag or host."""
-_LARGEST_OFFSET = 1 << 31
+"""The longest range of creation times for a list by tag or host."""
+_MAX_OFFSET = 1 << 31
 
 
 class Filter(msgspec.Struct):
@@ -42,8 +43,8 @@ class Tag(msgspec.Struct):
     values: list[str | None] | None = None
 
 
-class Searches(msgspec.Struct):
-    """The body of a request."""
+class ListRequest(msgspec.Struct):
+    """The body of `POST /training-job-searches`."""
 
     offset: int | None = None
     limit: int | None = None
@@ -57,42 +58,42 @@ class Searches(msgspec.Struct):
     filters: list[Filter] | None = None
 
 
-class Wanted(NamedTuple):
+class ListQuery(NamedTuple):
     query: Query
     page: Page
     limit: int
     offset: int
-    """The page, from 0."""
+    """The number of the page, from 0."""
     order: str
     workspace: str
 
 
-def wanted(document: Searches, now: int) -> Wanted:
-    limit = _within("limit", document.limit, LARGEST_LIMIT, 1, LARGEST_LIMIT)
-    offset = _within("offset", document.offset, 0, 0, _LARGEST_OFFSET)
+def parse(document: ListRequest, now: int) -> ListQuery:
+    limit = _within("limit", document.limit, MAX_LIMIT, 1, MAX_LIMIT)
+    offset = _within("offset", document.offset, 0, 0, _MAX_OFFSET)
     if document.sort_by not in (None, "", SORT_BY):
         raise Invalid(
             f"sort_by {document.sort_by!r} is not supported; jobs are sorted by {SORT_BY}.",
             field="sort_by",
-            code=BAD_SORT,
+            code=UNSUPPORTED_SORT,
         )
     order = (document.order or "desc").lower()
     if order not in ("asc", "desc"):
         raise _invalid("order", f"must be asc or desc, not {document.order!r}")
     workspace = document.workspace_id or DEFAULT_WORKSPACE
     page = Page(limit, offset * limit, order_by="id", descending=order == "desc")
-    return Wanted(_query(document, workspace, now), page, limit, offset, order, workspace)
+    return ListQuery(_query(document, workspace, now), page, limit, offset, order, workspace)
 
 
-def _query(document: Searches, workspace: str, now: int) -> Query:
+def _query(document: ListRequest, workspace: str, now: int) -> Query:
     filters = document.filters or []
-    if len(filters) > MOST_FILTERS:
+    if len(filters) > MAX_FILTERS:
         raise Invalid(
-            f"filters has {len(filters)} conditions; at most {MOST_FILTERS} are allowed.",
+            f"filters has {len(filters)} conditions; at most {MAX_FILTERS} are allowed.",
             field="filters",
             code=BAD_FILTERS,
         )
-    parts: list[Query] = [Compare("scope", "=", f"modelarts:{workspace}")]
+    parts: list[Query] = [Compare("scope", "=", scope_of(workspace))]
     parts += [part for number, one in enumerate(filters) for part in _condition(number, one)]
     parts += _train_type(document.train_type)
     narrow = _tags(document.tags or []) + _hosts(document.host_ips or [])
@@ -102,20 +103,20 @@ def _query(document: Searches, workspace: str, now: int) -> Query:
 
 
 def _condition(number: int, one: Filter) -> list[Query]:
-    """None where nothing is asked for: an empty list and empty texts restrict nothing."""
+    """An empty list if the filter has no values: then it restricts nothing."""
     key, operator = one.key or "", one.operator or ""
     if key not in _KEYS:
         raise Invalid(
-            f"filters[{number}].key {key!r} is not supported; there are {', '.join(_KEYS)}.",
+            f"filters[{number}].key {key!r} is not supported; use one of {', '.join(_KEYS)}.",
             field=f"filters[{number}].key",
-            code=BAD_KEY,
+            code=BAD_FILTER_KEY,
         )
     allowed = _KEYS[key].operators
     if operator not in allowed:
         raise Invalid(
             f"filters[{number}].operator {operator!r} is not supported for {key}; use {' or '.join(allowed)}.",
             field=f"filters[{number}].operator",
-            code=BAD_OPERATOR,
+            code=BAD_FILTER_OPERATOR,
         )
     values = _texts(number, one)
     if not any(values):
@@ -129,20 +130,20 @@ def _condition(number: int, one: Filter) -> list[Query]:
 
 def _texts(number: int, one: Filter) -> list[str]:
     given = one.value if isinstance(one.value, list) else [one.value]
-    if len(given) > MOST_VALUES:
+    if len(given) > MAX_VALUES:
         raise _bad_value(
-            f"filters[{number}].value", f"has {len(given)} values; at most {MOST_VALUES} are allowed"
+            f"filters[{number}].value", f"has {len(given)} values; at most {MAX_VALUES} are allowed"
         )
     return ["" if value is None else str(value).strip() for value in given]
 
 
 def _between(field: str, key: str, values: list[str]) -> list[Query]:
     if len(values) != 2:
-        raise _bad_value(field, "must be [from, to] for between; an empty text leaves that side open")
+        raise _bad_value(field, "must be [from, to] for between; an empty string leaves that side open")
     column, read = _RANGES[key]
     low, high = (read(field, value) if value else None for value in values)
     if low is not None and high is not None and low > high:
-        raise _bad_value(field, "has a first value that is larger than the second")
+        raise _bad_value(field, "must not have a first value that is larger than the second")
     sides: list[Query] = []
     if low is not None:
         sides.append(Compare(column, ">=", low))
@@ -154,13 +155,13 @@ def _between(field: str, key: str, values: list[str]) -> list[Query]:
 def _time(field: str, text: str) -> int:
     at = times.parse(text)
     if at is None:
-        raise _bad_value(field, f"must hold times, {times.FORMS}, not {text!r}")
+        raise _bad_value(field, f"must be times, {times.FORMS}, not {text!r}")
     return at
 
 
 def _priority(field: str, text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise _bad_value(field, f"must hold priorities, which are whole numbers, not {text!r}")
+        raise _bad_value(field, f"must be priorities, which are whole numbers, not {text!r}")
     return int(text)
 
 
@@ -175,7 +176,7 @@ def _by_id(_field: str, _operator: str, value: str) -> Query:
 
 def _by_phase(field: str, _operator: str, value: str) -> Query:
     if value not in PHASES:
-        raise _bad_value(field, f"must hold phases, {', '.join(sorted(PHASES))}, not {value!r}")
+        raise _bad_value(field, f"must be phases, {', '.join(sorted(PHASES))}, not {value!r}")
     return in_phase(value)
 
 
@@ -197,7 +198,7 @@ def _never(_field: str, _operator: str, _value: str) -> Query:
 class _Key(NamedTuple):
     operators: tuple[str, ...]
     matches: Callable[[str, str, str], Query]
-    """(field, operator, value) → which jobs have that value; `between` and `not` are made elsewhere."""
+    """(field, operator, value) → the jobs with that value. `_condition` adds `between` and `not`."""
 
 
 _TEXT = ("like", "in", "not")
@@ -238,39 +239,39 @@ def _train_type(train_type: str | None) -> list[Query]:
 
 
 def _tags(tags: list[Tag]) -> list[Query]:
-    """One value of each key must fit; a key without values asks for the key alone."""
-    if len(tags) > MOST_TAGS:
-        raise _invalid("tags", f"has {len(tags)} conditions; at most {MOST_TAGS} are allowed")
+    """A job must have one of the values of each key. A key without values matches any value."""
+    if len(tags) > MAX_TAGS:
+        raise _invalid("tags", f"has {len(tags)} conditions; at most {MAX_TAGS} are allowed")
     keys = [tag.key or "" for tag in tags]
     parts: list[Query] = []
     for number, tag in enumerate(tags):
         key, values = keys[number], [value for value in tag.values or [] if value]
         if not key or key in keys[:number]:
-            raise _invalid(f"tags[{number}].key", "must be there, and each key only once")
-        if len(values) > MOST_VALUES or len(set(values)) != len(values):
-            raise _invalid(f"tags[{number}].values", f"may have {MOST_VALUES} values, each only once")
+            raise _invalid(f"tags[{number}].key", "must be set, and no two tags can have the same key")
+        if len(values) > MAX_VALUES or len(set(values)) != len(values):
+            raise _invalid(f"tags[{number}].values", f"must have at most {MAX_VALUES} values, and none twice")
         label = f"tag:{key}"
         parts.append(Label(label, "in", tuple(values)) if values else Label(label, "!=", None))
     return parts
 
 
 def _hosts(hosts: list[str]) -> list[Query]:
-    """All replicas run on this machine: its address finds every job that has run, and no other finds any."""
-    if len(hosts) > MOST_HOSTS:
-        raise _invalid("host_ips", f"has {len(hosts)} addresses; at most {MOST_HOSTS} are allowed")
-    wanted_hosts: set[str] = set()
+    """All replicas run on this machine: its address matches every job that has started, another one matches none."""
+    if len(hosts) > MAX_HOSTS:
+        raise _invalid("host_ips", f"has {len(hosts)} addresses; at most {MAX_HOSTS} are allowed")
+    addresses: set[str] = set()
     for number, host in enumerate(hosts):
         try:
-            wanted_hosts.add(str(ipaddress.ip_address(host)))
+            addresses.add(str(ipaddress.ip_address(host)))
         except ValueError:
             raise _invalid(f"host_ips[{number}]", f"must be an IPv4 or IPv6 address, not {host!r}") from None
     if not hosts:
         return []
-    return [Compare("started", "!=", None) if HOST_IP in wanted_hosts else Any()]
+    return [Compare("started", "!=", None) if HOST_IP in addresses else Any()]
 
 
 def _window(filters: list[Filter], now: int) -> list[Query]:
-    """With tags or hosts, a time of creation that is 31 days long at most; the last ones unless it is given."""
+    """A list by tags or hosts covers at most 31 days of creation times: the last 31 unless a filter says which."""
     for number, one in enumerate(filters):
         values = _texts(number, one)
         if one.key == "create_time" and any(values):
@@ -278,16 +279,16 @@ def _window(filters: list[Filter], now: int) -> list[Query]:
             low = _time(field, values[0]) if values[0] else None
             high = _time(field, values[1]) if values[1] else now
             if low is None or high - low > WINDOW:
-                raise _bad_value(field, "must span at most 31 days together with tags or host_ips")
+                raise _bad_value(field, "must span at most 31 days when tags or host_ips are set")
             return []
     return [Compare("created", ">=", max(0, now - WINDOW))]
 
 
-def _within(field: str, value: int | None, default: int, least: int, most: int) -> int:
+def _within(field: str, value: int | None, default: int, low: int, high: int) -> int:
     if value is None:
         return default
-    if not least <= value <= most:
-        raise _invalid(field, f"must be an integer from {least} to {most}, not {value}")
+    if not low <= value <= high:
+        raise _invalid(field, f"must be an integer from {low} to {high}, not {value}")
     return value
 
 
@@ -296,4 +297,4 @@ def _invalid(field: str, why: str) -> Invalid:
 
 
 def _bad_value(field: str, why: str) -> Invalid:
-    return Invalid(f"{field} {why}.", field=field, code=BAD_VALUE)
+    return Invalid(f"{field} {why}.", field=field, code=BAD_FILTER_VALUE)

@@ -1,11 +1,11 @@
-"""Our states and reasons as ModelArts' phases, in both directions, from one table."""
+"""The table of states and reasons to ModelArts' phases, used in both directions."""
 
 from typing import NamedTuple
 
 from turnout.job import All, Any, Compare, Job, Query, Reason, State
 
 CREATING = "Creating"
-"""What the answer to a create says. No job is found in it later: it waits or runs as soon as it is there."""
+"""Only in the answer to a create. After that the job is pending or running."""
 
 
 class Phase(NamedTuple):
@@ -25,13 +25,13 @@ _BY_STATE: dict[State, Phase] = {
 
 _TERMINATED = (Reason.STOPPED, Reason.TIME_LIMIT)
 _BY_REASON: dict[tuple[State, Reason], Phase] = {
-    # Nobody terminates it: the rest of a gang is ended after a failure, and it may start over.
+    # Nobody stops the job: its other tasks are ended after one failed, and it may be retried.
     **{(State.STOPPING, why): _BY_STATE[State.RUNNING] for why in Reason if why not in _TERMINATED},
     (State.FAILED, Reason.TIME_LIMIT): Phase("Terminated", "Terminated"),
     (State.FAILED, Reason.NODE_LOST): Phase("Abnormal", "Lost"),
     (State.FAILED, Reason.REFUSED): Phase("Abnormal", "CreateFailed"),
 }
-"""Where the reason says more than the state."""
+"""Phases that depend on the reason as well."""
 
 PHASES = frozenset({CREATING, *(phase.phase for phase in (*_BY_STATE.values(), *_BY_REASON.values()))})
 
@@ -44,14 +44,14 @@ def phase(job: Job) -> Phase:
 
 
 def in_phase(name: str) -> Query:
-    """Which jobs are in a phase. `name` is one of PHASES."""
+    """The jobs in a phase. `name` is one of PHASES."""
     parts: list[Query] = []
-    for state, usual in _BY_STATE.items():
+    for state, default in _BY_STATE.items():
         others = {why: one for (of, why), one in _BY_REASON.items() if of is state}
         reasons = tuple(
-            str(why) for why, one in others.items() if (one.phase == name) != (usual.phase == name)
+            str(why) for why, one in others.items() if (one.phase == name) != (default.phase == name)
         )
-        if usual.phase == name:
+        if default.phase == name:
             parts.append(_usual(state, reasons))
         elif reasons:
             parts.append(All(Compare("state", "=", state), Compare("reason", "in", reasons)))
@@ -59,7 +59,7 @@ def in_phase(name: str) -> Query:
 
 
 def _usual(state: State, but: tuple[str, ...]) -> Query:
-    """In a state, for any reason but these."""
+    """The jobs in a state, except those with one of these reasons."""
     here = Compare("state", "=", state)
     if not but:
         return here

@@ -1,13 +1,14 @@
-"""Jobs as ModelArts shows them: what is kept of the document, the id, and how it is going."""
+"""Renders jobs as ModelArts shows them: the stored document with the id, the times and the status."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 
-from turnout.dialects.modelarts import auto_search
-from turnout.dialects.modelarts.phases import CREATING
-from turnout.dialects.modelarts.phases import phase as phase
+from turnout.dialects.modelarts.jobs.phases import CREATING
+from turnout.dialects.modelarts.jobs.phases import phase as phase
+from turnout.dialects.modelarts.search import definition
 from turnout.job import Job, Past, Reason, Replica, ReplicaState, State, Trial, to_uuid
 from turnout.service import JobView
 
@@ -18,79 +19,89 @@ _decode = msgspec.json.decode
 RESTART = "job_reschedule"
 FIRST_START = "init_or_rescheduled"
 SCENARIOS: dict[Reason, str] = {Reason.NODE_LOST: "node_fault", Reason.HUNG: "job_hanged"}
-"""What went wrong, in the words of recover_records; all else is `job_failed`."""
+"""`fault_scenario` of recover_records. Other reasons are `job_failed`."""
 
-EXPLAINED = {
-    137: "killed with signal 9, which is mostly what happens when memory runs out",
-    139: "a segmentation fault, which is mostly what happens when packages do not fit each other",
-    143: "ended with signal 15",
-    247: "mostly what happens when memory runs out",
-    127: "a program that it calls is not there",
-    126: "a program that it calls may not be executed",
+EXIT_CODE_HINTS = {
+    137: "killed by signal 9, most often because memory ran out",
+    139: "segmentation fault, most often because of incompatible packages",
+    143: "terminated by signal 15",
+    247: "most often because memory ran out",
+    127: "a program that it calls does not exist",
+    126: "a program that it calls is not executable",
 }
-"""Exit codes that people ask about."""
+"""Explanations of exit codes that users ask about."""
 
 
-class _Spell(NamedTuple):
-    """One attempt's time on its nodes."""
+class _RunTime(NamedTuple):
+    """The time of one attempt on its nodes."""
 
     started: int
     ended: int | None
 
 
 def created(job: Job, document: bytes) -> dict[str, Any]:
-    """The answer to a create, before anything has happened."""
-    kept = _decode(document)
+    """The answer to a create."""
+    stored = _decode(document)
     status = {
         "phase": CREATING,
         "secondary_phase": CREATING,
         "duration": 0,
         "start_time": 0,
         "node_count_metrics": None,
-        "tasks": tasks(kept),
+        "tasks": tasks(stored, () if definition.is_search(stored) else None),
     }
-    return _whole(job, kept, status)
+    return _document(job, stored, status)
 
 
 def job(view: JobView, past: Sequence[Past], now: int, trials: Sequence[Trial] = ()) -> dict[str, Any]:
-    """The whole job object. `past`: the attempts before the current one; `now` in nanoseconds."""
-    kept = _decode(view.document)
-    return _whole(view.job, kept, _status(view, past, now, tasks(kept, trials)))
+    """`past`: the attempts before the current one. `now`: nanoseconds since 1970."""
+    stored = _decode(view.document)
+    # A job whose search could not be defined runs, and fails, like any other.
+    searches = definition.is_search(stored) and not view.replicas
+    names = tasks(stored, trials if searches else None)
+    if not searches:
+        return _document(view.job, stored, _status(view, past, now, names, len(names)))
+    status = _status(view, past, now, names, 0)
+    status["node_count_metrics"] = _search_node_counts(view.job, trials, _nodes(stored))
+    return _document(view.job, stored, status)
 
 
-def tasks(kept: dict[str, Any], trials: Sequence[Trial] = ()) -> list[str]:
-    """The names of all members, by the document alone: `worker-0`, `worker-1`. A search has those of its trials."""
-    if auto_search.is_search(kept):
-        of_one = range(kept["spec"]["resource"]["node_count"])
-        return [f"{trial.id}-worker-{index}" for trial in trials for index in of_one]
-    if kept.get("tasks"):
-        counts = [(task["role"], task["task_resource"]["node_count"]) for task in kept["tasks"]]
+def tasks(stored: dict[str, Any], trials: Sequence[Trial] | None) -> list[str]:
+    """The names of the tasks: `worker-0`, `worker-1`. A search has the tasks of its trials; other jobs have None."""
+    if trials is not None:
+        return [f"{trial.id}-worker-{index}" for trial in trials for index in range(_nodes(stored))]
+    if stored.get("tasks"):
+        counts = [(task["role"], task["task_resource"]["node_count"]) for task in stored["tasks"]]
     else:
-        counts = [("worker", kept["spec"]["resource"]["node_count"])]
+        counts = [("worker", _nodes(stored))]
     return [f"{role}-{index}" for role, count in counts for index in range(count)]
 
 
 def duration(view: JobView, past: Sequence[Past], now: int) -> int:
-    """Nanoseconds of running, over all attempts."""
-    return sum((spell.ended or now) - spell.started for spell in _spells(view, past))
+    """The running time of all attempts in nanoseconds."""
+    return sum((run.ended or now) - run.started for run in _run_times(view, past))
 
 
-def _whole(job: Job, kept: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-    known = kept["metadata"]
-    metadata = {"id": to_uuid(job.id), **known, "create_time": job.created // _MS}
-    rest = {key: value for key, value in kept.items() if key not in ("kind", "metadata")}
-    return {"kind": kept["kind"], "metadata": metadata, "status": status, **rest}
+def _nodes(stored: dict[str, Any]) -> int:
+    return stored["spec"]["resource"]["node_count"]
 
 
-def _status(view: JobView, past: Sequence[Past], now: int, names: list[str]) -> dict[str, Any]:
-    spells = _spells(view, past)
+def _document(job: Job, stored: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    stored_metadata = stored["metadata"]
+    metadata = {"id": to_uuid(job.id), **stored_metadata, "create_time": job.created // _MS}
+    rest = {key: value for key, value in stored.items() if key not in ("kind", "metadata")}
+    return {"kind": stored["kind"], "metadata": metadata, "status": status, **rest}
+
+
+def _status(view: JobView, past: Sequence[Past], now: int, names: list[str], nodes: int) -> dict[str, Any]:
+    runs = _run_times(view, past)
     first, second = phase(view.job)
     status: dict[str, Any] = {
         "phase": first,
         "secondary_phase": second,
         "duration": max(0, duration(view, past, now)) // _MS,
-        "start_time": spells[0].started // _MS if spells else 0,
-        "node_count_metrics": _node_counts(view.job, spells, len(names)),
+        "start_time": runs[0].started // _MS if runs else 0,
+        "node_count_metrics": _node_counts(view.job, runs, nodes),
         "tasks": names,
     }
     ends = _task_statuses(view)
@@ -102,16 +113,16 @@ def _status(view: JobView, past: Sequence[Past], now: int, names: list[str]) -> 
     return status
 
 
-def _spells(view: JobView, past: Sequence[Past]) -> list[_Spell]:
-    spells = [_Spell(one.started, one.ended) for one in past if one.started is not None]
+def _run_times(view: JobView, past: Sequence[Past]) -> list[_RunTime]:
+    runs = [_RunTime(one.started, one.ended) for one in past if one.started is not None]
     started = _current_start(view, past)
     if started is not None:
-        spells.append(_Spell(started, view.job.ended))
-    return spells
+        runs.append(_RunTime(started, view.job.ended))
+    return runs
 
 
 def _current_start(view: JobView, past: Sequence[Past]) -> int | None:
-    """None while the job waits, also for another go: its replicas are then those of the attempt before."""
+    """None while the job is queued. After a retry it still has the replicas of the attempt before."""
     if past and past[-1].attempt == view.job.attempt:
         return None
     starts = [replica.started for replica in view.replicas if replica.started is not None]
@@ -120,18 +131,34 @@ def _current_start(view: JobView, past: Sequence[Past]) -> int | None:
     return None if past else view.job.started
 
 
-def _node_counts(job: Job, spells: Sequence[_Spell], nodes: int) -> list[list[int]]:
-    """Each change: none while the job waits, all while it runs."""
+def _node_counts(job: Job, runs: Sequence[_RunTime], nodes: int) -> list[list[int]]:
+    """[milliseconds, nodes] for each change: 0 nodes while the job is queued, all while it runs."""
     points = [[job.created // _MS, 0]]
-    for spell in spells:
-        points.append([spell.started // _MS, nodes])
-        if spell.ended is not None:
-            points.append([spell.ended // _MS, 0])
+    for run in runs:
+        points.append([run.started // _MS, nodes])
+        if run.ended is not None:
+            points.append([run.ended // _MS, 0])
     return points
 
 
+def _search_node_counts(job: Job, trials: Sequence[Trial], nodes: int) -> list[list[int]]:
+    """[milliseconds, nodes] for each change: the nodes of the trials that run."""
+    changes = [(trial.started, nodes) for trial in trials if trial.started is not None]
+    changes += [
+        (trial.ended, -nodes) for trial in trials if trial.started is not None and trial.ended is not None
+    ]
+    points = [[job.created // _MS, 0]]
+    for at, change in sorted(changes):
+        total = points[-1][1] + change
+        if points[-1][0] == at // _MS:
+            points[-1][1] = total
+        else:
+            points.append([at // _MS, total])
+    return [points[0], *(point for before, point in pairwise(points) if point[1] != before[1])]
+
+
 def _task_statuses(view: JobView) -> list[dict[str, Any]]:
-    """Of those that have ended; what failed comes first, the first failure before the others."""
+    """The tasks that have ended. Failed ones come first, in the order of their ends."""
     ended = [replica for replica in view.replicas if replica.ended is not None or replica.message]
     failed_first = sorted(ended, key=lambda one: (one.state is not ReplicaState.FAILED, one.ended or 0))
     return [
@@ -145,7 +172,7 @@ def _task_statuses(view: JobView) -> list[dict[str, Any]]:
 
 
 def exit_code(replica: Replica) -> int:
-    """As a shell counts: 128 and the signal for who was killed. -1: there is none."""
+    """As in a shell: 128 plus the signal number for a killed task. -1 if there is no exit code."""
     if replica.exit_code is not None:
         return replica.exit_code
     return -1 if replica.signal is None else 128 + replica.signal
@@ -154,16 +181,23 @@ def exit_code(replica: Replica) -> int:
 def explain(replica: Replica, job: Job) -> str:
     if replica.state is ReplicaState.SUCCEEDED:
         return ""
-    told = replica.message or f"ended with exit code {exit_code(replica)}"
+    message = replica.message or f"ended with exit code {exit_code(replica)}"
     by_memory = job.reason is Reason.OUT_OF_MEMORY and replica.state is ReplicaState.FAILED
-    if by_memory and "memory" not in told:
-        return f"{told}; it used more memory than its flavor has"
-    why = EXPLAINED.get(exit_code(replica))
-    return f"{told}: {why}" if why and replica.state is ReplicaState.FAILED and "memory" not in told else told
+    if by_memory and "memory" not in message:
+        return f"{message}; it used more memory than its flavor has"
+    if Reason.DISK_LIMIT in message:
+        # The exit code is that of our own kill.
+        return message
+    why = EXIT_CODE_HINTS.get(exit_code(replica))
+    return (
+        f"{message}: {why}"
+        if why and replica.state is ReplicaState.FAILED and "memory" not in message
+        else message
+    )
 
 
 def _records(view: JobView, past: Sequence[Past]) -> list[dict[str, Any]]:
-    """In seconds, other than all the rest."""
+    """running_records. Their times are in seconds, unlike all others."""
     records: list[dict[str, Any]] = []
     starts = [one.started for one in past[1:]] + [_current_start(view, past)]
     for one, restarted in zip(past, starts, strict=False):
@@ -172,10 +206,14 @@ def _records(view: JobView, past: Sequence[Past]) -> list[dict[str, Any]]:
         records.append(
             record | {"end_recover": RESTART, "recover_records": [_recovery(one, restarted, view.job)]}
         )
-    started = _current_start(view, past)
+    started, ended, reason = _current_start(view, past), view.job.ended, view.job.reason
+    if started is None and view.job.attempt > (past[-1].attempt if past else 0):
+        # It had nodes, but ended before a task ran: its files could not be fetched or mounted.
+        started = ended
     if started is not None:
-        ended, reason = view.job.ended, view.job.reason
-        records.append(_record(started, ended, reason if ended else None, view.job.message, _decisive(view)))
+        records.append(
+            _record(started, ended, reason if ended else None, view.job.message, _first_failed(view))
+        )
     return records
 
 
@@ -183,9 +221,9 @@ def _record(start: int, end: int | None, reason: Reason | None, message: str, re
     record: dict[str, Any] = {"start_at": start // _SECOND, "start_type": FIRST_START}
     if end is None:
         return record
-    # A search that has succeeded says what was best.
-    told = message or ("job completed" if reason is Reason.SUCCEEDED else str(reason or ""))
-    record |= {"end_at": end // _SECOND, "end_reason": told}
+    # The message of a search that succeeded names the best trial.
+    message = message or ("job completed" if reason is Reason.SUCCEEDED else str(reason or ""))
+    record |= {"end_at": end // _SECOND, "end_reason": message}
     return record | ({"end_related_task": replica} if replica else {})
 
 
@@ -203,8 +241,8 @@ def _recovery(past: Past, restarted: int | None, job: Job) -> dict[str, Any]:
     }
 
 
-def _decisive(view: JobView) -> str:
-    """Who failed first, if the job failed."""
+def _first_failed(view: JobView) -> str:
+    """The task that failed first, if the job failed."""
     if view.job.state is not State.FAILED:
         return ""
     failed = [one for one in view.replicas if one.state is ReplicaState.FAILED]

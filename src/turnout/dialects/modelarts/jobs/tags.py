@@ -1,4 +1,4 @@
-"""Tags of training jobs: kept as labels, so that jobs are found by them."""
+"""Tags of training jobs. They are stored as labels."""
 
 import re
 from typing import Any, NamedTuple
@@ -7,19 +7,21 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.dialects.modelarts import body, find, reply, workspaces
-from turnout.dialects.modelarts.body import DEFAULT_WORKSPACE
+from turnout.dialects.modelarts import fields, reply
+from turnout.dialects.modelarts.account import workspaces
+from turnout.dialects.modelarts.context import Context, Routes
 from turnout.dialects.modelarts.errors import INVALID
-from turnout.dialects.modelarts.house import House, Routes
+from turnout.dialects.modelarts.jobs import lookup
+from turnout.dialects.modelarts.names import DEFAULT_WORKSPACE, DIALECT, scope_of
 from turnout.errors import Invalid
 from turnout.job import All, Compare, Label, Not, Page, Query, to_uuid
 from turnout.service import Caller, JobView
 
 PREFIX = "tag:"
 TAGGED = "tagged"
-"""The label of jobs that have any: labels are looked up by their whole key."""
+"""The label of jobs with at least one tag, because queries need a label's whole key."""
 
-_MOST = 20
+_MAX_TAGS = 20
 _BATCH = 500
 _KEY = re.compile(r"(?!_sys_)[\w.:=+@-]([\w .:=+@-]*[\w.:=+@-])?")
 _VALUE = re.compile(r"[\w ./:=+@-]*")
@@ -34,7 +36,7 @@ class _Tags(msgspec.Struct):
     tags: list[_Tag]
 
 
-class _Wanted(msgspec.Struct):
+class _TagFilter(msgspec.Struct):
     key: str
     values: list[str] | None = None
 
@@ -44,14 +46,14 @@ class _Match(msgspec.Struct):
     value: str
 
 
-class _Search(msgspec.Struct):
+class _TagQuery(msgspec.Struct):
     workspace_id: str | None = None
-    tags: list[_Wanted] | None = None
+    tags: list[_TagFilter] | None = None
     without_any_tag: bool | None = None
     matches: list[_Match] | None = None
 
 
-class _Part(NamedTuple):
+class _PageRange(NamedTuple):
     limit: int
     offset: int
 
@@ -61,64 +63,64 @@ def of_labels(labels: dict[str, str]) -> list[dict[str, str]]:
     return [{"key": key, "value": value} for key, value in sorted(tags.items())]
 
 
-async def create(house: House, request: Request, caller: Caller) -> Response:
-    asked = await body.read(request, _Tags)
-    view = await find.job(house, request, caller)
-    new = {PREFIX + _key(tag.key): _value(tag.value) for tag in asked.tags}
-    async with find.turn(view):
-        labels = await _labels(house, view) | new
-        if sum(key.startswith(PREFIX) for key in labels) > _MOST:
-            raise Invalid(f"tags: a job may have {_MOST}.", field="tags", code=INVALID)
-        await _put(house, caller, view, labels)
-    return reply.nothing()
+async def create(context: Context, request: Request, caller: Caller) -> Response:
+    body = await fields.read(request, _Tags)
+    view = await lookup.job(context, request, caller)
+    new = {PREFIX + _key(tag.key): _value(tag.value) for tag in body.tags}
+    async with lookup.lock(view):
+        labels = await _labels(context, view) | new
+        if sum(key.startswith(PREFIX) for key in labels) > _MAX_TAGS:
+            raise Invalid(f"tags: a job can have at most {_MAX_TAGS} tags.", field="tags", code=INVALID)
+        await _put(context, caller, view, labels)
+    return reply.no_content()
 
 
-async def delete(house: House, request: Request, caller: Caller) -> Response:
-    """Tags by their key; one that has another value than was said stays. Those that are not there are gone already."""
-    asked = await body.read(request, _Tags)
-    view = await find.job(house, request, caller)
-    async with find.turn(view):
-        labels = await _labels(house, view)
-        for tag in asked.tags:
+async def delete(context: Context, request: Request, caller: Caller) -> Response:
+    """Deletes tags by key. A tag with another value than the given one stays. Missing tags are ignored."""
+    body = await fields.read(request, _Tags)
+    view = await lookup.job(context, request, caller)
+    async with lookup.lock(view):
+        labels = await _labels(context, view)
+        for tag in body.tags:
             if tag.value in (None, "", labels.get(PREFIX + tag.key)):
                 labels.pop(PREFIX + tag.key, None)
-        await _put(house, caller, view, labels)
-    return reply.nothing()
+        await _put(context, caller, view, labels)
+    return reply.no_content()
 
 
-async def show(house: House, request: Request, caller: Caller) -> Response:
-    view = await find.job(house, request, caller)
-    return reply.json({"tags": of_labels(await _labels(house, view))})
+async def show(context: Context, request: Request, caller: Caller) -> Response:
+    view = await lookup.job(context, request, caller)
+    return reply.json({"tags": of_labels(await _labels(context, view))})
 
 
-async def find_all(house: House, request: Request, caller: Caller) -> Response:
-    """All keys of the project's jobs, each with all its values."""
-    part = _part(request)
-    tagged = All(Compare("dialect", "=", find.DIALECT), Not(Label(TAGGED, "=", None)))
+async def list_all(context: Context, request: Request, caller: Caller) -> Response:
+    """All tag keys of the project's jobs, each with all its values."""
+    page = _page_range(request)
+    tagged = All(Compare("dialect", "=", DIALECT), Not(Label(TAGGED, "=", None)))
     values: dict[str, set[str]] = {}
     last: int | None = None
-    while jobs := await house.jobs.find(caller, tagged, Page(_BATCH, before_id=last)):
+    while jobs := await context.jobs.find(caller, tagged, Page(_BATCH, before_id=last)):
         last = jobs[-1].job.id
-        for labels in (await house.jobs.labels([view.job.id for view in jobs])).values():
+        for labels in (await context.jobs.labels([view.job.id for view in jobs])).values():
             for tag in of_labels(labels):
                 values.setdefault(tag["key"], set()).add(tag["value"])
-    keys = sorted(values)[part.offset : part.offset + part.limit]
+    keys = sorted(values)[page.offset : page.offset + page.limit]
     return reply.json({"tags": [{"key": key, "values": sorted(values[key])} for key in keys]})
 
 
-async def search(house: House, request: Request, caller: Caller) -> Response:
-    part = _part(request)
-    query = await _query(house, request, caller)
-    views = await house.jobs.find(caller, query, Page(part.limit, part.offset))
-    labels = await house.jobs.labels([view.job.id for view in views])
+async def find_jobs(context: Context, request: Request, caller: Caller) -> Response:
+    page = _page_range(request)
+    query = await _query(context, request, caller)
+    views = await context.jobs.find(caller, query, Page(page.limit, page.offset))
+    labels = await context.jobs.labels([view.job.id for view in views])
     resources = [_resource(view, labels.get(view.job.id, {})) for view in views]
-    return reply.json({"resources": resources, "total_count": await house.jobs.count(caller, query)})
+    return reply.json({"resources": resources, "total_count": await context.jobs.count(caller, query)})
 
 
-async def count(house: House, request: Request, caller: Caller) -> Response:
-    _part(request)
-    query = await _query(house, request, caller)
-    return reply.json({"total_count": await house.jobs.count(caller, query)})
+async def count_jobs(context: Context, request: Request, caller: Caller) -> Response:
+    _page_range(request)
+    query = await _query(context, request, caller)
+    return reply.json({"total_count": await context.jobs.count(caller, query)})
 
 
 _JOBS = "/modelarts-training-job"
@@ -126,46 +128,47 @@ ROUTES: Routes = [
     ("POST", _JOBS + "/{training_job_id}/tags/create", create),
     ("DELETE", _JOBS + "/{training_job_id}/tags/delete", delete),
     ("GET", _JOBS + "/{training_job_id}/tags", show),
-    ("GET", _JOBS + "/tags", find_all),
-    ("POST", _JOBS + "/resource-instances/filter", search),
-    ("POST", _JOBS + "/resource-instances/count", count),
+    ("GET", _JOBS + "/tags", list_all),
+    ("POST", _JOBS + "/resource-instances/filter", find_jobs),
+    ("POST", _JOBS + "/resource-instances/count", count_jobs),
 ]
 
 
-async def _labels(house: House, view: JobView) -> dict[str, str]:
-    return dict((await house.jobs.labels([view.job.id])).get(view.job.id, {}))
+async def _labels(context: Context, view: JobView) -> dict[str, str]:
+    return dict((await context.jobs.labels([view.job.id])).get(view.job.id, {}))
 
 
-async def _put(house: House, caller: Caller, view: JobView, labels: dict[str, str]) -> None:
+async def _put(context: Context, caller: Caller, view: JobView, labels: dict[str, str]) -> None:
     labels.pop(TAGGED, None)
     if any(key.startswith(PREFIX) for key in labels):
         labels[TAGGED] = "yes"
-    await house.jobs.amend(caller, view.job.id, labels=labels)
+    await context.jobs.amend(caller, view.job.id, labels=labels)
 
 
-async def _query(house: House, request: Request, caller: Caller) -> Query:
-    asked = await body.read(request, _Search)
-    workspace = asked.workspace_id or DEFAULT_WORKSPACE
-    await workspaces.enter(house, caller, workspace)
-    parts: list[Query] = [Compare("scope", "=", workspaces.scope_of(workspace))]
-    if asked.without_any_tag:
+async def _query(context: Context, request: Request, caller: Caller) -> Query:
+    body = await fields.read(request, _TagQuery)
+    workspace = body.workspace_id or DEFAULT_WORKSPACE
+    await workspaces.check_access(context, caller, workspace)
+    parts: list[Query] = [Compare("scope", "=", scope_of(workspace))]
+    if body.without_any_tag:
         parts.append(Label(TAGGED, "=", None))
-    for tag in asked.tags or []:
+    for tag in body.tags or []:
         values = tuple(_value(value) for value in tag.values or ())
         key = PREFIX + _key(tag.key)
         parts.append(Label(key, "in", values) if values else Not(Label(key, "=", None)))
-    for match in asked.matches or []:
+    for match in body.matches or []:
         if match.key != "resource_name":
             raise Invalid(
                 f"matches[].key must be resource_name, not {match.key!r}.", field="matches", code=INVALID
             )
-        parts.append(Compare("name", "contains", body.text("matches[].value", match.value, 255)))
+        parts.append(Compare("name", "contains", fields.text("matches[].value", match.value, 255)))
     return All(*parts)
 
 
-def _part(request: Request) -> _Part:
-    return _Part(
-        body.number(request, "limit", 1000, 1, 1000), body.number(request, "offset", 0, 0, 2**31 - 1)
+def _page_range(request: Request) -> _PageRange:
+    return _PageRange(
+        fields.number(request.query_params, "limit", 1000, 1, 1000),
+        fields.number(request.query_params, "offset", 0, 0, fields.MAX_PAGE),
     )
 
 
@@ -182,8 +185,8 @@ def _resource(view: JobView, labels: dict[str, str]) -> dict[str, Any]:
 def _key(key: str) -> str:
     if len(key) > 128 or not _KEY.fullmatch(key):
         raise Invalid(
-            f"tags[].key must be 1 to 128 letters, digits, inner spaces or _.:=+-@, and not begin with _sys_; "
-            f"{key[:140]!r} is not.",
+            f"tags[].key must have 1 to 128 letters, digits, inner spaces or _.:=+-@, and not begin with _sys_; "
+            f"{key[:140]!r} does not.",
             field="tags",
             code=INVALID,
         )
@@ -194,7 +197,7 @@ def _value(value: str | None) -> str:
     value = value or ""
     if len(value) > 255 or not _VALUE.fullmatch(value):
         raise Invalid(
-            f"tags[].value may have 255 letters, digits, spaces or _.:/=+-@; {value[:270]!r} is not so.",
+            f"tags[].value must have at most 255 letters, digits, spaces or _.:/=+-@; {value[:270]!r} does not.",
             field="tags",
             code=INVALID,
         )

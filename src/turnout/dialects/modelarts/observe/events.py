@@ -1,37 +1,41 @@
-"""What happened to a job, told as ModelArts tells it: from our events, its replicas and its earlier attempts."""
+"""The events of a job as ModelArts shows them, from our events, its replicas and its earlier attempts."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from turnout.dialects.modelarts import times
-from turnout.dialects.modelarts.history import History
-from turnout.dialects.modelarts.messages import Language, hours, iso, messages
+from turnout.dialects.modelarts import fields, times
+from turnout.dialects.modelarts.errors import BAD_EVENT_QUERY
+from turnout.dialects.modelarts.observe.history import AttemptTimes, History
+from turnout.dialects.modelarts.observe.messages import Language, hours, messages
+from turnout.dialects.modelarts.times import iso
 from turnout.errors import Invalid
 from turnout.job import EventKind, Reason, Replica, ReplicaState, State
+from turnout.service.jobs import one_line
 
-BAD_REQUEST = "ModelArts.50004000"
 LEVELS = ("Info", "Warning", "Error")
 SOURCES = ("K8S", "Job", "Task")
-DEFAULT_LIMIT, LARGEST_LIMIT = 50, 100
-LONGEST_PATTERN = 256
-_LARGEST_OFFSET = 1 << 31
+DEFAULT_LIMIT, MAX_LIMIT = 50, 100
+MAX_PATTERN = 256
+ALONE = "runs alone"
+"""In the message of a placement: the job has the whole machine."""
+_MAX_OFFSET = 1 << 31
 _SECOND = 1_000_000_000
 
 Document = dict[str, object]
 
 
-class Happening(NamedTuple):
+class JobEvent(NamedTuple):
     at: int
     kind: str
-    """A key of the messages' events."""
+    """A key of `events` in messages.toml."""
     values: dict[str, str]
 
 
-class Wanted(NamedTuple):
+class EventQuery(NamedTuple):
     offset: int
-    """The page, from 0."""
+    """The number of the page, from 0."""
     limit: int
     descending: bool
     start: int | None
@@ -41,20 +45,19 @@ class Wanted(NamedTuple):
     source: str
 
 
-def wanted(query: Mapping[str, str]) -> Wanted:
-    """What a request's query string asks for."""
+def parse_query(query: Mapping[str, str]) -> EventQuery:
     start, end = _time(query, "start_time"), _time(query, "end_time")
     if (start is None) != (end is None):
         missing = "end_time" if end is None else "start_time"
-        raise _wrong(missing, "is missing: start_time and end_time belong together")
+        raise _invalid(missing, "is missing: start_time and end_time need each other")
     if start is not None and end is not None and start > end:
-        raise _wrong("start_time", "is later than end_time")
+        raise _invalid("start_time", "must not be later than end_time")
     pattern = query.get("pattern", "")
-    if len(pattern) > LONGEST_PATTERN:
-        raise _wrong("pattern", f"has {len(pattern)} characters; at most {LONGEST_PATTERN} are allowed")
-    return Wanted(
-        offset=_number(query, "offset", 0, 0, _LARGEST_OFFSET),
-        limit=_number(query, "limit", DEFAULT_LIMIT, 1, LARGEST_LIMIT),
+    if len(pattern) > MAX_PATTERN:
+        raise _invalid("pattern", f"has {len(pattern)} characters; at most {MAX_PATTERN} are allowed")
+    return EventQuery(
+        offset=fields.number(query, "offset", 0, 0, _MAX_OFFSET, BAD_EVENT_QUERY),
+        limit=fields.number(query, "limit", DEFAULT_LIMIT, 1, MAX_LIMIT, BAD_EVENT_QUERY),
         descending=_one_of(query, "order", ("asc", "desc")) != "asc",
         start=start,
         end=end,
@@ -64,65 +67,65 @@ def wanted(query: Mapping[str, str]) -> Wanted:
     )
 
 
-def render(history: History, asked: Wanted, language: Language, now: int) -> Document:
-    """The answer: one page of the events that match, and how many match in all."""
+def render(history: History, query: EventQuery, language: Language, now: int) -> Document:
+    """One page of the events that match, and the number of all that match."""
     found = [
-        shown
-        for happening in story(history)
-        if _in_window(happening.at, asked) and _matches(shown := _show(happening, language), asked)
+        rendered
+        for event in timeline(history)
+        if _in_window(event.at, query) and _matches(rendered := _render_event(event, language), query)
     ]
-    if asked.descending:
+    if query.descending:
         found.reverse()
-    first = asked.offset * asked.limit
+    first = query.offset * query.limit
     return {
         "total": len(found),
-        "limit": asked.limit,
-        "offset": asked.offset,
-        "order": "desc" if asked.descending else "asc",
-        "start_time": iso(history.view.job.created if asked.start is None else asked.start),
-        "end_time": iso(now if asked.end is None else asked.end),
-        "events": found[first : first + asked.limit],
+        "limit": query.limit,
+        "offset": query.offset,
+        "order": "desc" if query.descending else "asc",
+        "start_time": iso(history.view.job.created if query.start is None else query.start),
+        "end_time": iso(now if query.end is None else query.end),
+        "events": found[first : first + query.limit],
     }
 
 
-def story(history: History) -> list[Happening]:
-    """Everything in the order of time."""
-    told = [*_of_job(history), *_of_queue(history), *_of_tasks(history)]
-    told.sort(key=lambda happening: (happening.at, _ORDER.index(happening.kind)))
-    return [one for happening in told for one in (happening, *_notified(history, happening))]
+def timeline(history: History) -> list[JobEvent]:
+    """All events in the order of time."""
+    events = [*_of_job(history), *_of_queue(history), *_of_tasks(history)]
+    events.sort(key=lambda event: (event.at, _ORDER.index(event.kind)))
+    return [one for event in events for one in (event, *_notifications(history, event))]
 
 
-def task_start(replica: Replica, started: int) -> Happening:
-    return Happening(started, "task_started", {"task": str(replica.name)})
+def task_start(replica: Replica, started: int) -> JobEvent:
+    return JobEvent(started, "task_started", {"task": str(replica.name)})
 
 
-def task_end(replica: Replica, ended: int) -> Happening:
+def task_end(replica: Replica, ended: int) -> JobEvent:
     began = ended if replica.started is None else replica.started
     code = replica.exit_code if replica.signal is None else 128 + replica.signal
-    told = _one_line(replica.message)
+    message = one_line(replica.message)
     values = {
         "task": str(replica.name),
         "seconds": f"{max(0, ended - began) / _SECOND:.3f}",
         "code": str(code),
-        "detail": f" It {told}." if told and told != f"exited with code {code}" else "",
+        "detail": f" It {message}." if message and message != f"exited with code {code}" else "",
     }
-    return Happening(ended, _task_kind(replica, code), values)
+    return JobEvent(ended, _task_kind(replica, code), values)
 
 
-def say(happening: Happening, language: Language) -> str:
-    values = happening.values
+def render_text(event: JobEvent, language: Language) -> str:
+    values = event.values
     if "hours" in values:
         values = {"hours": hours(int(values["hours"]), language)}
-    return messages().events[happening.kind].say(language, **values)
+    return messages().events[event.kind].text(language, **values)
 
 
 def categories(language: Language) -> Document:
-    """What a user may ask to be notified of."""
+    """The categories of events for which users can request notifications."""
     listed = [
         {
             "id": name,
-            "name": category.say(language),
-            "description": category.description.say(language),
+            "name": category.text(language),
+            "description": category.description.text(language),
             "notification": True,
         }
         for name, category in messages().categories.items()
@@ -155,9 +158,9 @@ _ORDER = (
     "auto_stopped",
     "deleted",
 )
-"""Which comes first of those that happened at the same time."""
+"""The order of events with the same time."""
 
-_PLAIN = {
+_BY_KIND = {
     EventKind.CREATED: "created",
     EventKind.NOTE: "note",
     EventKind.PLACED: "placed",
@@ -169,23 +172,35 @@ _PLAIN = {
     EventKind.CHANGED: "changed",
     EventKind.HUNG: "hanged",
 }
-"""Those whose kind says it all."""
+"""Events that depend on the kind alone."""
 
 _ENDS = {State.SUCCEEDED: "completed", State.FAILED: "failed", State.STOPPED: "stopped"}
 
 
-def _of_job(history: History) -> Iterator[Happening]:
-    reasons = [spell.reason for spell in history.spells()]
-    attempt = 0
-    for event in history.events:
-        attempt += event.kind is EventKind.PLACED
-        kind = _PLAIN.get(event.kind) or _by_reason(history, event.kind, reasons[max(0, attempt - 1)])
-        if kind:
-            yield Happening(event.at, kind, _values(history, kind, event.message))
+def _of_job(history: History) -> Iterator[JobEvent]:
+    attempts = history.attempts()
+    number = 0
+    for recorded in history.events:
+        number += recorded.kind is EventKind.PLACED
+        attempt = attempts[max(0, number - 1)]
+        kind = _BY_KIND.get(recorded.kind) or _by_reason(history, recorded.kind, attempt.reason)
+        if kind == "placed":
+            yield JobEvent(recorded.at, kind, {"detail": _placement(attempt, recorded.message)})
+        elif kind:
+            yield JobEvent(recorded.at, kind, _values(history, kind, recorded.message))
+
+
+def _placement(attempt: AttemptTimes, message: str) -> str:
+    """`2 tasks, attempt 1`, and whether the job has the machine for itself. The service's own text names replicas."""
+    count = len(attempt.replicas)
+    text = f"{count} {'task' if count == 1 else 'tasks'}, attempt {attempt.number}"
+    if ALONE in message:
+        text += "; the job needs more than the pool has, so it takes all of it and runs alone"
+    return text
 
 
 def _by_reason(history: History, kind: EventKind, reason: Reason | None) -> str:
-    """Empty: another event says it already."""
+    """Empty if another event says the same."""
     job = history.view.job
     if kind is EventKind.ENDED:
         return "auto_stopped" if job.reason is Reason.TIME_LIMIT else _ENDS.get(job.state, "")
@@ -198,20 +213,20 @@ def _by_reason(history: History, kind: EventKind, reason: Reason | None) -> str:
 
 def _values(history: History, kind: str, message: str) -> dict[str, str]:
     if kind == "auto_stopped":
-        stop = _kept(history.view.document).spec.auto_stop
+        stop = _stored(history.view.document).spec.auto_stop
         return {"hours": str(stop.duration if stop else 0)}
-    return {"detail": _one_line(message)}
+    return {"detail": one_line(message)}
 
 
-def _of_queue(history: History) -> Iterator[Happening]:
-    """Where the job waited: not if it was placed in the same moment."""
-    for spell in history.spells():
-        if spell.placed is None or spell.placed > spell.since:
-            yield Happening(spell.since, "queuing", {})
+def _of_queue(history: History) -> Iterator[JobEvent]:
+    """An event for each wait in the queue. A job that is placed at once does not wait."""
+    for attempt in history.attempts():
+        if attempt.placed is None or attempt.placed > attempt.since:
+            yield JobEvent(attempt.since, "queuing", {})
 
 
-def _of_tasks(history: History) -> Iterator[Happening]:
-    for replicas in history.attempts:
+def _of_tasks(history: History) -> Iterator[JobEvent]:
+    for replicas in history.replicas:
         for replica in replicas:
             if replica.started is not None:
                 yield task_start(replica, replica.started)
@@ -229,32 +244,32 @@ def _task_kind(replica: Replica, code: int | None) -> str:
     return "task_lost" if code is None else "task_failed"
 
 
-def _notified(history: History, happening: Happening) -> Iterator[Happening]:
-    category = messages().events[happening.kind].notification
-    asked = _kept(history.view.document).spec.notification
-    if category and asked and category in (asked.events or ()):
-        yield Happening(happening.at, "notified", {"event": category, "topic": asked.topic_urn or "-"})
+def _notifications(history: History, event: JobEvent) -> Iterator[JobEvent]:
+    category = messages().events[event.kind].notification
+    query = _stored(history.view.document).spec.notification
+    if category and query and category in (query.events or ()):
+        yield JobEvent(event.at, "notified", {"event": category, "topic": query.topic_urn or "-"})
 
 
-def _show(happening: Happening, language: Language) -> dict[str, str]:
-    kind = messages().events[happening.kind]
+def _render_event(event: JobEvent, language: Language) -> dict[str, str]:
+    kind = messages().events[event.kind]
     return {
-        "time": iso(happening.at),
+        "time": iso(event.at),
         "level": kind.level,
-        "message": say(happening, language),
+        "message": render_text(event, language),
         "source": kind.source,
     }
 
 
-def _in_window(at: int, asked: Wanted) -> bool:
-    return (asked.start is None or asked.start <= at) and (asked.end is None or at <= asked.end)
+def _in_window(at: int, query: EventQuery) -> bool:
+    return (query.start is None or query.start <= at) and (query.end is None or at <= query.end)
 
 
-def _matches(shown: dict[str, str], asked: Wanted) -> bool:
+def _matches(rendered: dict[str, str], query: EventQuery) -> bool:
     return (
-        asked.level in ("", shown["level"])
-        and asked.source in ("", shown["source"])
-        and asked.pattern in shown["message"]
+        query.level in ("", rendered["level"])
+        and query.source in ("", rendered["source"])
+        and query.pattern in rendered["message"]
     )
 
 
@@ -272,34 +287,21 @@ class _Spec(msgspec.Struct):
     notification: _Notification | None = None
 
 
-class _Kept(msgspec.Struct):
-    """What a job's document says about its events."""
+class _Stored(msgspec.Struct):
+    """The parts of a stored document that events need."""
 
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_kept = msgspec.json.Decoder(_Kept, strict=False).decode
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
-
-
-def _number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = query.get(name, "").strip()
-    if not text:
-        return default
-    if not text.isdecimal() or len(text) > 12 or not least <= int(text) <= most:
-        raise _wrong(name, f"must be an integer from {least} to {most}")
-    return int(text)
+_stored = msgspec.json.Decoder(_Stored, strict=False).decode
 
 
 def _one_of(query: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
-    """As it is spelt here: the cloud's own pages mix upper and lower case."""
+    """Ignores the case, because the reference mixes upper and lower case."""
     text = query.get(name, "").strip()
     found = next((one for one in known if one.casefold() == text.casefold()), "")
     if text and not found:
-        raise _wrong(name, f"must be one of {', '.join(known)}")
+        raise _invalid(name, f"must be one of {', '.join(known)}")
     return found
 
 
@@ -309,9 +311,9 @@ def _time(query: Mapping[str, str], name: str) -> int | None:
         return None
     at = times.parse(text)
     if at is None:
-        raise _wrong(name, f"must be a time, {times.FORMS}")
+        raise _invalid(name, f"must be a time, {times.FORMS}")
     return at
 
 
-def _wrong(field: str, why: str) -> Invalid:
-    return Invalid(f"Bad request: {field} {why}.", field=field, code=BAD_REQUEST)
+def _invalid(field: str, why: str) -> Invalid:
+    return Invalid(f"Bad request: {field} {why}.", field=field, code=BAD_EVENT_QUERY)

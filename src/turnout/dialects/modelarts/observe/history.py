@@ -1,4 +1,4 @@
-"""A job's way from its creation to its end, attempt by attempt."""
+"""The history of a job, attempt by attempt."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,8 +7,8 @@ from turnout.job import Event, EventKind, Past, Reason, Replica
 from turnout.service import JobView
 
 
-class Spell(NamedTuple):
-    """One attempt, from the time that the job waited for it."""
+class AttemptTimes(NamedTuple):
+    """One attempt, from the time that the job was queued for it."""
 
     number: int
     since: int
@@ -16,7 +16,7 @@ class Spell(NamedTuple):
     started: int | None
     ended: int | None
     reason: Reason | None
-    """Why it ended, or is being ended."""
+    """Why the attempt ended, or is being ended."""
     message: str
     replicas: tuple[Replica, ...]
 
@@ -25,30 +25,30 @@ class History(NamedTuple):
     view: JobView
     events: Sequence[Event]
     past: Sequence[Past]
-    """The attempts before the last, in their order."""
-    attempts: Sequence[tuple[Replica, ...]]
-    """The replicas of every attempt, the first attempt first."""
+    """The attempts before the last one, in order."""
+    replicas: Sequence[tuple[Replica, ...]]
+    """The replicas of each attempt, in order."""
 
-    def spells(self) -> list[Spell]:
-        """The first attempt first. The last may only wait as yet."""
+    def attempts(self) -> list[AttemptTimes]:
+        """The attempts in order. The last one may still be queued."""
         job = self.view.job
         placed = self._times(EventKind.PLACED)
         earlier = {past.attempt: past for past in self.past}
-        spells: list[Spell] = []
+        attempts: list[AttemptTimes] = []
         for number in range(1, max(job.attempt, len(self.past) + 1) + 1):
             past = earlier.get(number)
-            replicas = self.attempts[number - 1] if number <= len(self.attempts) else ()
+            replicas = self.replicas[number - 1] if number <= len(self.replicas) else ()
             started = past.started if past else _first_start(replicas)
             ended, reason, message = (
                 (past.ended, past.reason, past.message) if past else (job.ended, job.reason, job.message)
             )
-            since = self._again(spells[-1]) if spells else job.created
+            since = self._requeued(attempts[-1]) if attempts else job.created
             at = placed[number - 1] if number <= len(placed) else None
-            spells.append(Spell(number, since, at, started, ended, reason, message, replicas))
-        return spells
+            attempts.append(AttemptTimes(number, since, at, started, ended, reason, message, replicas))
+        return attempts
 
-    def _again(self, before: Spell) -> int:
-        """When the job went back to the queue."""
+    def _requeued(self, before: AttemptTimes) -> int:
+        """The time at which the job went back to the queue."""
         ended = before.ended or before.since
         return next((at for at in self._times(EventKind.RETRIED) if at >= ended), ended)
 

@@ -1,6 +1,5 @@
-"""What people read, in English and Chinese, from the data file beside this one."""
+"""The texts of events and stages in English and Chinese, from messages.toml."""
 
-import time
 import tomllib
 from functools import lru_cache
 from importlib import resources
@@ -12,15 +11,12 @@ Language = Literal["en", "zh"]
 Level = Literal["Info", "Warning", "Error"]
 Source = Literal["Job", "Task", "K8S"]
 
-_SECOND = 1_000_000_000
-_CHINA = 8 * 3600
-
 
 class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     en: str
     zh: str
 
-    def say(self, language: Language, **values: str) -> str:
+    def text(self, language: Language, **values: str) -> str:
         return (self.zh if language == "zh" else self.en).format(**values)
 
 
@@ -30,7 +26,7 @@ class Kind(Text, frozen=True, forbid_unknown_fields=True):
     level: Level
     source: Source
     notification: str = ""
-    """The category that a user may ask to be notified of."""
+    """The category for which users can request notifications."""
 
 
 class Stage(Text, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +35,7 @@ class Stage(Text, frozen=True, forbid_unknown_fields=True):
 
     @property
     def done(self) -> Text:
-        """What is said once the stage is over."""
+        """The text for a stage that is over."""
         return Text(self.en_done or self.en, self.zh_done or self.zh)
 
 
@@ -61,20 +57,15 @@ class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=1)
 def messages() -> Messages:
-    text = resources.files("turnout.dialects.modelarts").joinpath("messages.toml").read_text("utf-8")
+    text = resources.files("turnout.dialects.modelarts.observe").joinpath("messages.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), Messages)
 
 
 def language(header: str) -> Language:
-    """Of an X-Language header, `zh-cn` or `en-us`; English unless it asks for Chinese."""
+    """The language of an X-Language header such as `zh-cn` or `en-us`. English unless it is Chinese."""
     return "zh" if header.strip().lower().startswith("zh") else "en"
 
 
-def hours(count: int, spoken: Language) -> str:
+def hours(count: int, language_code: Language) -> str:
     units = messages().units
-    return units["hour" if count == 1 else "hours"].say(spoken, count=str(count))
-
-
-def iso(at: int) -> str:
-    """`2022-11-26T16:03:41+08:00`"""
-    return time.strftime("%Y-%m-%dT%H:%M:%S+08:00", time.gmtime(at // _SECOND + _CHINA))
+    return units["hour" if count == 1 else "hours"].text(language_code, count=str(count))

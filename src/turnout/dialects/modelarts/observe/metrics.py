@@ -1,11 +1,11 @@
-"""What a task used, minute by minute, in percent: six series of equal length."""
+"""The resource usage of a task in percent: six series with a value for each minute."""
 
 from collections.abc import Callable, Sequence
 
 from turnout.job import Sample
 
-NOTHING = -1
-"""Nothing was measured in that minute, or there is no such device."""
+NOT_MEASURED = -1
+"""For a minute without samples, and for a device that the task does not have."""
 
 _MINUTE = 60_000_000_000
 
@@ -23,7 +23,7 @@ _SERIES: dict[str, Measure] = {
 
 
 def render(samples: Sequence[Sample], started: int, until: int) -> Document:
-    """One value for each minute from `started` to `until`, and at least one. `samples` are in the order of time."""
+    """At least one value, and one for each minute from `started` to `until`. `samples` are in the order of time."""
     minutes = _by_minute(samples, started)
     length = max(1, (until - started) // _MINUTE, max(minutes, default=-1) + 1)
     metrics = [
@@ -34,7 +34,7 @@ def render(samples: Sequence[Sample], started: int, until: int) -> Document:
 
 
 def _by_minute(samples: Sequence[Sample], started: int) -> dict[int, list[Sample]]:
-    """A sample belongs to the minute that the middle of its time lies in: it is an average since the one before."""
+    """A sample is an average since the one before. It counts for the minute in which the middle of that time is."""
     minutes: dict[int, list[Sample]] = {}
     before = started
     for sample in samples:
@@ -46,4 +46,4 @@ def _by_minute(samples: Sequence[Sample], started: int) -> dict[int, list[Sample
 
 def _average(samples: Sequence[Sample], measure: Measure) -> float:
     values = [value for sample in samples if (value := measure(sample)) is not None]
-    return round(sum(values) / len(values), 2) if values else NOTHING
+    return round(sum(values) / len(values), 2) if values else NOT_MEASURED

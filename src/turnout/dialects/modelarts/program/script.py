@@ -1,69 +1,71 @@
-"""What ModelArts does in the container before and around the user's program, as the command line of a replica.
+"""The start script: what ModelArts does in the container before the user's program, as the command line of a replica.
 
-It is one script for `/bin/sh`, the same for every job: all that differs comes as an argument of its own, so that
-nothing has to be quoted, and a path can be rewritten where there is no sandbox. The program takes the script's place at
-the end (`exec`): its exit code is the replica's, and signals reach it.
+All jobs have the same `/bin/sh` script. What differs between jobs is in its arguments, so that nothing needs quoting,
+and so that paths can be rewritten where there is no sandbox. At its end the script replaces itself with the program
+(`exec`): the program's exit code is the replica's, and signals reach it.
 """
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
-class Family(StrEnum):
-    """What an engine gives its boot file when there are several nodes."""
+class EngineFamily(StrEnum):
+    """The options that an engine passes to its boot file on several nodes."""
 
     PLAIN = ""
-    """Nothing."""
+    """None."""
     PYTORCH = "pytorch"
     """`--init_method --rank --world_size`."""
     TENSORFLOW = "tensorflow"
     """`--job_name --task_index --worker_hosts --ps_hosts`."""
     MPI = "mpi"
-    """Horovod too: `mpirun` on node 0 starts all ranks there, and the other nodes end when that has."""
+    """Also Horovod: `mpirun` on node 0 starts all ranks there, and the other nodes end when it ends."""
 
 
 class Start(NamedTuple):
-    """All that the script follows from. Paths are those of the sandbox.
+    """The arguments of the script. Paths are those of the sandbox.
 
-    `folder` and `packages` must lie within the spec's `scratch`, and the spec's `working_dir` must be there before the
-    code is (`/home/ma-user` is, if it is scratch): the script goes to the right one by itself.
+    `folder` and `packages` must be in the spec's `scratch`. The spec's `working_dir` must exist before the code is
+    copied (`/home/ma-user` does, if it is scratch): the script itself changes to the program's working directory.
     """
 
     code: str = ""
-    """The target of the read-only mount of `code_dir`; empty: there is no code."""
+    """The target of the read-only mount of `code_dir`. Empty if there is no code."""
     folder: str = ""
-    """Where the replica gets its own copy of it: `/home/ma-user/modelarts/user-job-dir/<last element of code_dir>`."""
+    """The replica's own copy of the code: `/home/ma-user/modelarts/user-job-dir/<last element of code_dir>`."""
     boot_file: str = ""
-    """Below `folder`, run by Python with the multi-node options and `options`."""
+    """A path below `folder`. Python runs it with the multi-node options and `options`."""
     command: str = ""
-    """Instead of a boot file: text for a shell. Nothing is appended to it."""
+    """A shell command that runs instead of a boot file, without any options."""
     working_dir: str = ""
     """Empty: `folder`."""
     packages: str = "/home/ma-user/.turnout/packages"
-    """Where `pip-requirements.txt` is installed, and what the program installs by itself."""
+    """The directory for the packages of `pip-requirements.txt`, and for those that the program installs."""
     options: tuple[str, ...] = ()
     """`--data_url=/home/ma-user/modelarts/inputs/data_url_0`, `--epochs=3`."""
-    family: Family = Family.PLAIN
+    family: EngineFamily = EngineFamily.PLAIN
     nodes: int = 1
-    """How many replicas the role has."""
+    """The number of replicas of the role."""
     autosearch: str = ""
-    """The text of a module of that name, which is there to be imported, and runs the boot file."""
+    """The source of the module `autosearch`, which programs can import, and which runs the boot file."""
     framework: str = ""
-    """A directory that Python looks for modules in."""
+    """A directory for `PYTHONPATH`."""
+    failure: str = ""
+    """A message with which the script fails before it does anything. Empty: it does not."""
 
 
 def command(start: Start) -> tuple[str, ...]:
-    """The argv for each replica of the role."""
-    family = start.family if start.nodes > 1 or start.family is Family.MPI else Family.PLAIN
+    """The argv of each replica of the role."""
+    family = start.family if start.nodes > 1 or start.family is EngineFamily.MPI else EngineFamily.PLAIN
     known = (start.code, start.folder, start.boot_file, start.command, start.working_dir, start.packages)
-    known += (family.value, str(start.nodes), start.autosearch, start.framework)
+    known += (family.value, str(start.nodes), start.autosearch, start.framework, start.failure)
     return ("/bin/sh", "-c", _SCRIPT, "modelarts", *known, *start.options)
 
 
 _SCRIPT = r"""
 code=$1 folder=$2 boot=$3 command=$4 where=${5:-$2} packages=$6 family=$7 nodes=$8
-autosearch=$9 framework=${10}
-shift 10
+autosearch=$9 framework=${10} failure=${11}
+shift 11
 
 say() { printf '[ModelArts Service Log] %s\n' "$*"; }
 
@@ -77,7 +79,7 @@ fail() {
 # The members of a role, as TF_CONFIG has them: address:port,address:port
 hosts() { printf %s "$TF_CONFIG" | sed -n 's/.*"'"$1"'":\[\([^]]*\)\].*/\1/p' | tr -d '"'; }
 
-# Among several roles, the nodes of this one count for themselves.
+# With several roles, ranks are counted within this role.
 find_peers() {
     rank=${RANK:-0} size=${WORLD_SIZE:-1} lead=$MASTER_ADDR:$MASTER_PORT
     if [ "$nodes" -lt "$size" ]; then
@@ -86,18 +88,18 @@ find_peers() {
     fi
 }
 
-# Node 0 waits until all others have come, and then leaves a process that holds a connection to each for as long as it
-# lives itself: what it leaves is ended with it.
+# Node 0 waits until all others have connected. Then a background process keeps the connections open: it ends with the
+# replica, which tells the other nodes to end.
 gather_others() {
     python -c 'import os, signal, socket, sys
 here = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=4096)
 there = [here.accept()[0] for _ in range(1, int(sys.argv[3]))]
 if os.fork() == 0:
-    signal.pause()' "${lead%:*}" "${lead##*:}" "$size" || fail 1 "the other nodes cannot be reached"
+    signal.pause()' "${lead%:*}" "${lead##*:}" "$size" || fail 1 "the other nodes do not answer"
 }
 
 wait_for_node_0() {
-    say "node 0 runs mpirun for all nodes; this one waits until that has ended"
+    say "node 0 runs mpirun for all nodes; this node waits until mpirun ends"
     exec python -c 'import socket, sys, time
 while True:
     try:
@@ -110,25 +112,25 @@ there.recv(1)' "${lead%:*}" "${lead##*:}"
 
 get_code() {
     mkdir -p "$folder" && cp -RP "$code/." "$folder" && chmod -R u+rwX "$folder" ||
-        fail 1 "the code cannot be copied to $folder"
+        fail 1 "cannot copy the code to $folder"
     say "the code is in $folder"
 }
 
 give_autosearch() {
     mkdir -p "$packages" && printf %s "$autosearch" >"$packages/autosearch.py" ||
-        fail 1 "the module autosearch cannot be written to $packages"
+        fail 1 "cannot write the module autosearch to $packages"
 }
 
 install_packages() {
     say "pip install -r $folder/pip-requirements.txt"
     (cd "$folder" && exec python -m pip install --no-input --disable-pip-version-check \
         -r pip-requirements.txt) ||
-        fail $? "the packages of pip-requirements.txt could not be installed (exit code $?)"
+        fail $? "cannot install the packages of pip-requirements.txt (exit code $?)"
 }
 
-# What it exports the program finds too, and an exit in it ends only itself.
+# The program gets the variables that it exports. An exit in it does not end this script.
 source_pre_start() {
-    saved=$(mktemp) || fail 1 "no file can be made in ${TMPDIR:-/tmp}"
+    saved=$(mktemp) || fail 1 "cannot create a file in ${TMPDIR:-/tmp}"
     say "run $1"
     "$shell" -c 'trap "export -p >&9" EXIT; . "$0"' "$1" 9>"$saved" || fail $? "$1 failed (exit code $?)"
 }
@@ -138,16 +140,16 @@ run_pre_start() {
     python "$1" || fail $? "$1 failed (exit code $?)"
 }
 
-# Ranks can only be where their GPUs are: on this node.
+# All ranks run on this node, because its GPUs are here.
 run_ranks() {
     ranks=$size
     [ "${MA_NUM_GPUS:-0}" -gt 0 ] && ranks=$MA_NUM_GPUS
     [ "$ranks" -gt 1 ] || start "$@"
     command -v mpirun >/dev/null ||
-        fail 127 "this engine needs mpirun for $ranks ranks, which is not installed here"
+        fail 127 "this engine needs mpirun for $ranks ranks, and mpirun is not installed"
     case $(mpirun --version 2>&1) in
     *"Open MPI"* | *OpenRTE*)
-        # There is no ssh in here, and none is needed.
+        # The container has no ssh, and Open MPI needs none on one node.
         export OMPI_MCA_plm_rsh_agent=false OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         set -- --oversubscribe "$@"
         ;;
@@ -161,6 +163,7 @@ start() {
     exec "$@"
 }
 
+[ -n "$failure" ] && fail 1 "$failure"
 shell=/bin/sh saved=
 [ -x /bin/bash ] && shell=/bin/bash
 [ -n "$family" ] && find_peers
@@ -173,7 +176,7 @@ fi
 [ -n "$autosearch" ] && give_autosearch
 PYTHONPATH=$packages${framework:+:$framework}${folder:+:${folder%/*}}${PYTHONPATH:+:$PYTHONPATH}
 PATH=$packages/bin:$PATH
-# What the program installs itself goes there too, and takes the place of what is there.
+# Packages that the program installs go there too, and replace those that are there.
 [ -n "$PIP_TARGET" ] || export PIP_TARGET="$packages" PIP_UPGRADE=1
 export PYTHONPATH PATH
 if [ -n "$folder" ]; then
@@ -181,7 +184,7 @@ if [ -n "$folder" ]; then
     [ "$MA_JOB_DIR" = "$MA_MOUNT_PATH/user-job-dir" ] && export MA_JOB_DIR="${folder%/*}"
 fi
 if [ -n "$where" ]; then
-    cd "$where" || fail 1 "there is no directory $where to run in"
+    cd "$where" || fail 1 "the working directory $where does not exist"
 fi
 if [ -n "$folder" ]; then
     beside=${boot%/*}

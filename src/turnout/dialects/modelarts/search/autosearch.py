@@ -1,7 +1,7 @@
-"""Given to the programs of trials as the module `autosearch`, whatever their Python: nothing of ours is imported.
+"""The module `autosearch` for the programs of trials. It runs with their Python, so it needs the standard library only.
 
-`config` has the values that this trial tries, `reporter(accuracy=0.9)` tells how it does. Run with a file, it runs that
-file, and then its `train()` if nothing has been told until then.
+`config` has the values of this trial, and `reporter(accuracy=0.9)` reports metrics. With a file as argument, the module
+runs the file, and then the file's `train()` if the program has reported nothing by then.
 """
 
 import json
@@ -17,7 +17,7 @@ _steps: "list[int]" = []
 
 
 def reporter(step: "int | None" = None, **metrics: float) -> None:
-    """Tell of metrics, which are numbers. Each report is one more step, unless it says which one it is."""
+    """Reports metrics, which are numbers. Without `step`, each report counts as one more step."""
     _steps.append(len(_steps) + 1 if step is None else int(step))
     lines = []
     for name, value in sorted(metrics.items()):

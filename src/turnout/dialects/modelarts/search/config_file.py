@@ -1,4 +1,4 @@
-"""A search as the file at `autosearch_config_path` describes it, and templates of such files."""
+"""A search as the YAML file at `autosearch_config_path` defines it, and templates for such files."""
 
 import itertools
 import re
@@ -6,15 +6,16 @@ from typing import Any, cast
 
 import msgspec
 
-from turnout.dialects.modelarts import auto_search, faults
-from turnout.dialects.modelarts.faults import shown, wrong
+from turnout.dialects.modelarts import errors
+from turnout.dialects.modelarts.errors import invalid, quoted
+from turnout.dialects.modelarts.search import definition
 from turnout.errors import Unsupported
 from turnout.job import Search
 from turnout.job.algorithms import ALGORITHMS, LARGEST_GRID
 from turnout.job.search import Algorithm, Metric, Parameter, Stopping, Value
 
-LARGEST = 64 << 10
-MOST_AT_ONCE = 1000
+MAX_BYTES = 64 << 10
+MAX_CONCURRENT = 1000
 TYPES = {
     "bayes_opt_search": "bayes_opt_search",
     "tpe_search": "tpe_search",
@@ -22,7 +23,7 @@ TYPES = {
     "grid_search": "grid",
     "random_search": "random",
 }
-"""What search_algorithm.type says, and the algorithm that it is."""
+"""search_algorithm.type to the algorithm's name in a Search."""
 SCHEDULERS: dict[str, Stopping | None] = {
     "FIFOScheduler": None,
     "MedianStoppingRule": Stopping("median"),
@@ -60,62 +61,62 @@ class Document(msgspec.Struct):
     scheduler: Scheduler | None = None
 
 
-def of(content: bytes, field: str, notes: list[str]) -> Search:
-    """Raises Invalid that names the place in the file."""
+def to_search(content: bytes, field: str, notes: list[str]) -> Search:
+    """Raises Invalid that names the field in the file."""
     document = _read(content, field)
     algorithm = dict(document.search_algorithm)
     kind = TYPES.get(str(algorithm.pop("type", "")))
     if kind is None:
-        told = f": search_algorithm.type must be one of {', '.join(TYPES)}."
-        raise wrong(faults.BAD_SEARCH, field, told)
+        detail = f": search_algorithm.type must be one of {', '.join(TYPES)}."
+        raise invalid(errors.BAD_SEARCH, field, detail)
     scheduler = (document.scheduler or Scheduler()).type
     if scheduler not in SCHEDULERS:
-        told = f": scheduler.type {shown(scheduler)} must be one of {', '.join(SCHEDULERS)}."
-        raise wrong(faults.BAD_SEARCH, field, told)
+        detail = f": scheduler.type {quoted(scheduler)} must be one of {', '.join(SCHEDULERS)}."
+        raise invalid(errors.BAD_SEARCH, field, detail)
     metric = _metric(algorithm, field)
-    parallel = _whole(algorithm.pop("max_concurrent", 4), f"{field}: search_algorithm.max_concurrent")
-    told = {key: cast(Value, algorithm.pop(key)) for key in list(algorithm) if key in ALGORITHMS[kind]}
-    notes += [f"{field}: search_algorithm.{key} has no effect here" for key in algorithm]
+    parallel = _concurrency(algorithm.pop("max_concurrent", 4), f"{field}: search_algorithm.max_concurrent")
+    detail = {key: cast(Value, algorithm.pop(key)) for key in list(algorithm) if key in ALGORITHMS[kind]}
+    notes += [f"{field}: search_algorithm.{key} has no effect in this service" for key in algorithm]
     notes += [
-        f"{field}: general.{key} has no effect: spec.resource says it" for key in document.general or {}
+        f"{field}: general.{key} has no effect: spec.resource decides" for key in document.general or {}
     ]
     space = tuple(_parameters(document, field))
     found = Search(
         space,
         (metric,),
-        (Algorithm(kind, told),),
-        # A grid has an end of its own.
-        max_trials=LARGEST_GRID if kind == "grid" and "num_samples" not in told else 0,
+        (Algorithm(kind, detail),),
+        # A grid ends when all its points are tried.
+        max_trials=LARGEST_GRID if kind == "grid" and "num_samples" not in detail else 0,
         parallel=parallel,
         stopping=SCHEDULERS[scheduler],
     )
-    return auto_search.sensible(found, field)
+    return definition.checked(found, field)
 
 
 def _read(content: bytes, field: str) -> Document:
     try:
-        # To YAML 1e-5 is text: it wants 1.0e-5.
+        # YAML 1.1 reads 1e-5 as text: only 1.0e-5 is a number.
         return msgspec.convert(_load(content), Document, strict=False)
     except msgspec.ValidationError as error:
-        raise wrong(faults.BAD_SEARCH, field, f": {error}.") from None
+        raise invalid(errors.BAD_SEARCH, field, f": {error}.") from None
     except (ValueError, RecursionError) as error:
-        told = " ".join(str(error).split()) or "it is nested too deeply"
-        raise wrong(faults.BAD_SEARCH, field, f" cannot be read: {told}.") from None
+        detail = " ".join(str(error).split()) or "it is nested too deeply"
+        raise invalid(errors.BAD_SEARCH, field, f" cannot be read: {detail}.") from None
 
 
 def _load(content: bytes) -> Any:
-    """Raises ValueError. Without what makes little text a large document."""
+    """Raises ValueError. Refuses aliases, which can expand a small file into a huge document."""
     try:
-        import yaml  # only for those who have such a file
+        import yaml  # needed for such files only
     except ImportError:
-        told = "Search configurations need pyyaml on the server: pip install 'turnout[search]'."
-        raise Unsupported(told, code=f"ModelArts.{faults.UNSUPPORTED}") from None
-    if len(content) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST} bytes")
+        detail = "Search configurations need pyyaml on the server: install Turnout there with all its dependencies."
+        raise Unsupported(detail, code=errors.UNSUPPORTED) from None
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
     try:
         for event in yaml.parse(content, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError("aliases are not understood here")
+                raise ValueError("aliases are not supported")
         return yaml.load(content, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
@@ -124,27 +125,31 @@ def _load(content: bytes) -> Any:
 def _metric(algorithm: dict[str, Any], field: str) -> Metric:
     name, mode = str(algorithm.pop("reward_attr", "")), str(algorithm.pop("mode", "max"))
     if not name:
-        raise wrong(faults.BAD_METRIC, field, ": search_algorithm.reward_attr is missing.")
+        raise invalid(errors.BAD_METRIC, field, ": search_algorithm.reward_attr is missing.")
     if mode not in ("max", "min"):
-        raise wrong(faults.BAD_METRIC, field, f": search_algorithm.mode {shown(mode)} must be max or min.")
+        raise invalid(errors.BAD_METRIC, field, f": search_algorithm.mode {quoted(mode)} must be max or min.")
     return Metric(name, "min" if mode == "min" else "max")
 
 
-def _whole(value: Any, field: str) -> int:
-    if not isinstance(value, int) or not 1 <= value <= MOST_AT_ONCE:
-        raise wrong(faults.BAD_SEARCH, field, f" must be from 1 to {MOST_AT_ONCE}, not {shown(value)}.")
+def _concurrency(value: Any, field: str) -> int:
+    if not isinstance(value, int) or not 1 <= value <= MAX_CONCURRENT:
+        raise invalid(errors.BAD_SEARCH, field, f" must be from 1 to {MAX_CONCURRENT}, not {quoted(value)}.")
     return value
 
 
 def _parameters(document: Document, field: str) -> list[Parameter]:
     all_ = [(param, group.type) for group in document.search_space for param in group.params]
-    if len(all_) > auto_search.MAX_PARAMETERS:
-        told = f": search_space has {len(all_)} parameters; {auto_search.MAX_PARAMETERS} are possible."
-        raise wrong(faults.BAD_SEARCH, field, told)
+    if len(all_) > definition.MAX_PARAMETERS:
+        detail = (
+            f": search_space has {len(all_)} parameters; at most {definition.MAX_PARAMETERS} are allowed."
+        )
+        raise invalid(errors.BAD_SEARCH, field, detail)
     for param, _ in all_:
         if not _NAME.fullmatch(param.name):
-            told = f": the parameter {shown(param.name)} must have 1 to 64 letters, digits, `_`, `.` and `-`."
-            raise wrong(faults.BAD_SEARCH, field, told)
+            detail = (
+                f": the parameter {quoted(param.name)} must have 1 to 64 letters, digits, `_`, `.` and `-`."
+            )
+            raise invalid(errors.BAD_SEARCH, field, detail)
     return [_parameter(param, param.type or kind or "", field) for param, kind in all_]
 
 
@@ -155,42 +160,48 @@ def _parameter(param: Param, kind: str, field: str) -> Parameter:
                 float(value) if isinstance(value, str) and _POWER.fullmatch(value) else value
                 for value in param.values or ()
             )
-            if len(values) > auto_search.MAX_VALUES:
-                told = f": {param.name} has {len(values)} values; {auto_search.MAX_VALUES} are possible."
-                raise wrong(faults.BAD_SEARCH, field, told)
+            if len(values) > definition.MAX_VALUES:
+                detail = (
+                    f": {param.name} has {len(values)} values; at most {definition.MAX_VALUES} are allowed."
+                )
+                raise invalid(errors.BAD_SEARCH, field, detail)
             numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
             return Parameter(param.name, "discrete" if numbers else "categorical", values=values)
         case "continuous":
-            return _between(param, field)
+            return _range(param, field)
         case _:
-            told = f": the type of {param.name}, {shown(kind)}, must be continuous_param or discrete_param."
-            raise wrong(faults.BAD_SEARCH, field, told)
+            detail = (
+                f": the type of {param.name}, {quoted(kind)}, must be continuous_param or discrete_param."
+            )
+            raise invalid(errors.BAD_SEARCH, field, detail)
 
 
-def _between(param: Param, field: str) -> Parameter:
-    """`base`: start and stop are exponents. Whole numbers at whole distances stay whole."""
+def _range(param: Param, field: str) -> Parameter:
+    """With `base`, start and stop are exponents. Whole numbers with a whole step stay whole."""
     if param.start is None or param.stop is None:
-        raise wrong(faults.BAD_SEARCH, field, f": {param.name} needs start and stop.")
+        raise invalid(errors.BAD_SEARCH, field, f": {param.name} needs start and stop.")
     if param.base is not None:
         try:
             ends = sorted(float(param.base) ** end for end in (param.start, param.stop))
         except (ArithmeticError, TypeError):
-            raise wrong(faults.BAD_SEARCH, field, f": {param.name} has no such powers.") from None
+            raise invalid(
+                errors.BAD_SEARCH, field, f": {param.name}: base to the power of start or stop is not finite."
+            ) from None
         return Parameter(param.name, "float", ends[0], ends[1], scale="log", points=param.num)
     low, high = sorted((param.start, param.stop))
     if isinstance(low, int) and isinstance(high, int) and param.num and 1 < param.num <= high - low + 1:
         step, rest = divmod(high - low, param.num - 1)
-        if not rest and param.num <= auto_search.MAX_VALUES:
+        if not rest and param.num <= definition.MAX_VALUES:
             values = tuple(itertools.islice(itertools.count(low, step), param.num))
             return Parameter(param.name, "discrete", values=values)
     try:
         return Parameter(param.name, "float", float(low), float(high), points=param.num)
     except OverflowError:
-        raise wrong(faults.BAD_SEARCH, field, f": {param.name} has bounds that are too large.") from None
+        raise invalid(errors.BAD_SEARCH, field, f": {param.name} has bounds that are too large.") from None
 
 
 def template(name: str) -> str | None:
-    """The content of one of TEMPLATES' files."""
+    """The content of a template, or None."""
     return _TEMPLATES.get(name)
 
 
@@ -233,8 +244,8 @@ scheduler:
 """
 
 
-def _template(space: str, algorithm: str, **told: Value) -> str:
-    more = "".join(f"  {key}: {value}\n" for key, value in told.items())
+def _template(space: str, algorithm: str, **detail: Value) -> str:
+    more = "".join(f"  {key}: {value}\n" for key, value in detail.items())
     return _HEAD + space + _ALGORITHM.format(type=algorithm) + more + _TAIL
 
 

@@ -1,4 +1,4 @@
-"""What a job printed and what happened to it as entries of Cloud Logging, as Vertex writes them."""
+"""Log lines and events of a job as entries of Cloud Logging."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -6,17 +6,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from turnout.dialects.vertex import answer
-from turnout.dialects.vertex.log_filter import SEVERITIES
-from turnout.dialects.vertex.times import spell_time
+from turnout.dialects.vertex import render
+from turnout.dialects.vertex.cloud_logging.log_filter import SEVERITIES
+from turnout.dialects.vertex.protobuf.times import spell_time
 from turnout.job import Event, EventKind, Job, Replica, ReplicaState, State
 from turnout.service import JobView, Line
 
 SERVICE = "service"
-"""The task_name of what the service itself says."""
+"""The task_name of entries that the service writes."""
 RESOURCE = "ml_job"
-LONGEST = 256 << 10
-"""Characters of one line that an entry holds."""
+MAX_LINE = 256 << 10
+"""Characters of a line; the rest is cut."""
 
 _STREAMS = ("INFO", "ERROR")
 _EVENTS: dict[EventKind, tuple[str, str]] = {
@@ -44,20 +44,20 @@ _ENDS: dict[State, tuple[str, str]] = {
 class Entry(NamedTuple):
     at: int
     id: str
-    """Orders entries of the same time."""
+    """Sorts entries of the same time."""
     task: str
     severity: str
     text: str
     payload: dict[str, Any] | None = None
-    """For a line that was an object in JSON."""
+    """For a line that is a JSON object."""
 
     @property
-    def place(self) -> tuple[int, str]:
+    def position(self) -> tuple[int, str]:
         return self.at, self.id
 
     def document(self, job: Job) -> dict[str, Any]:
         at = spell_time(self.at)
-        shown: dict[str, Any] = {
+        document: dict[str, Any] = {
             "insertId": self.id,
             "logName": f"projects/{job.project}/logs/{quote(self.task, '')}",
             "receiveTimestamp": at,
@@ -69,36 +69,36 @@ class Entry(NamedTuple):
             "timestamp": at,
         }
         if self.payload is None:
-            return shown | {"textPayload": self.text}
-        return shown | {"jsonPayload": self.payload}
+            return document | {"textPayload": self.text}
+        return document | {"jsonPayload": self.payload}
 
 
-def of_line(line: Line) -> Entry:
-    text, severity, payload = line.text[:LONGEST], _STREAMS[line.stream], None
+def line_entry(line: Line) -> Entry:
+    text, severity, payload = line.text[:MAX_LINE], _STREAMS[line.stream], None
     if text.startswith("{") and text.rstrip().endswith("}"):
-        severity, payload = _lifted(text, severity)
+        severity, payload = _parse_payload(text, severity)
     number = f"{line.attempt:06d}{line.replica.role}{line.replica.index:06d}{line.stream}{line.offset:016x}"
     return Entry(line.at, number, str(line.replica), severity, text, payload)
 
 
-def of_service(view: JobView, events: Sequence[Event]) -> list[Entry]:
-    """What the service says about a job, in the order of time."""
-    said = [
+def service_entries(view: JobView, events: Sequence[Event]) -> list[Entry]:
+    """The entries that the service writes about a job, ordered by time."""
+    entries = [
         Entry(replica.ended, "", str(replica.name), "INFO", text)
         for replica in view.replicas
         if replica.ended is not None and (text := _completed(replica))
     ]
-    said += [
+    entries += [
         Entry(event.at, "", SERVICE, severity, text)
         for event in events
-        for severity, text in _words(view, event)
+        for severity, text in _event_texts(view, event)
     ]
-    said.sort(key=lambda entry: entry.at)
-    # Behind what was printed at the same time.
-    return [entry._replace(id=f"~{number:06d}") for number, entry in enumerate(said)]
+    entries.sort(key=lambda entry: entry.at)
+    # Sorted after lines of the same time.
+    return [entry._replace(id=f"~{number:06d}") for number, entry in enumerate(entries)]
 
 
-def _words(view: JobView, event: Event) -> Iterator[tuple[str, str]]:
+def _event_texts(view: JobView, event: Event) -> Iterator[tuple[str, str]]:
     if event.kind not in _EVENTS:
         return
     severity, text = _EVENTS[event.kind]
@@ -106,7 +106,7 @@ def _words(view: JobView, event: Event) -> Iterator[tuple[str, str]]:
     if event.kind is EventKind.ENDED and view.job.state in _ENDS:
         yield _ENDS[view.job.state]
         if view.job.state is State.FAILED:
-            yield "ERROR", answer.error(view)["message"]
+            yield "ERROR", render.error(view)["message"]
         elif view.job.state is State.SUCCEEDED and view.job.message:
             yield "INFO", view.job.message
 
@@ -119,11 +119,13 @@ def _completed(replica: Replica) -> str:
     }
     if replica.state not in reasons:
         return ""
-    return f"Task completed. Exit code ({answer.status(replica)}). Exit reason ({reasons[replica.state]})"
+    return (
+        f"Task completed. Exit code ({render.exit_status(replica)}). Exit reason ({reasons[replica.state]})"
+    )
 
 
-def _lifted(text: str, severity: str) -> tuple[str, dict[str, Any] | None]:
-    """The severity that an object names, and the rest of it; as text where it is no object after all."""
+def _parse_payload(text: str, severity: str) -> tuple[str, dict[str, Any] | None]:
+    """The severity in the object, and the object without it; None if the line is not a JSON object."""
     try:
         payload = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -1,9 +1,9 @@
-"""The environment of a pool's replicas: what the service says, and the user's own variables on top."""
+"""The environment of a pool's replicas: the variables of the service, overridden by the user's."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from turnout.dialects.vertex.names import project_number
+from turnout.dialects.vertex.resource_names import project_number
 from turnout.dialects.vertex.wire import CustomJobSpec, EnvVar
 from turnout.job.expand import expand, expand_partly, refers
 
@@ -23,7 +23,7 @@ KNOWN_AT_START = frozenset(
         "TURNOUT_JOB",
     }
 )
-"""Variables of the service whose values nobody knows before the replica has its place."""
+"""Variables of the service whose values are known only when the replica starts."""
 
 
 class Environment(NamedTuple):
@@ -32,31 +32,33 @@ class Environment(NamedTuple):
     """See Role.late."""
 
 
-def of_pool(spec: CustomJobSpec, variables: Iterable[EnvVar], project: str, location: str) -> Environment:
-    env = _of_service(spec, project, location)
+def pool_environment(
+    spec: CustomJobSpec, variables: Iterable[EnvVar], project: str, location: str
+) -> Environment:
+    env = _service_variables(spec, project, location)
     late = {JOB_ID: None}
     known = {name: value for name, value in env.items() if name not in late}
-    later = KNOWN_AT_START
+    deferred = KNOWN_AT_START
     for variable in variables:
         name, value = variable.name, variable.value
-        if refers(value, later):
-            env[name] = expand_partly(value, known, later)
+        if refers(value, deferred):
+            env[name] = expand_partly(value, known, deferred)
             late[name] = None
-            later |= {name}
+            deferred |= {name}
             known.pop(name, None)
         else:
             env[name] = known[name] = expand(value, known)
             late.pop(name, None)
-            later -= {name}
+            deferred -= {name}
     return Environment(env, tuple(late))
 
 
-def _of_service(spec: CustomJobSpec, project: str, location: str) -> dict[str, str]:
+def _service_variables(spec: CustomJobSpec, project: str, location: str) -> dict[str, str]:
     env = {
         JOB_ID: "$(TURNOUT_JOB)",
         "CLOUD_ML_PROJECT_ID": project_number(project),
         "CLOUD_ML_REGION": location,
-        # In an image pip installs without asking; here that would stop at the distribution's mark.
+        # In an image pip may install packages; on this machine it would stop at the file EXTERNALLY-MANAGED.
         "PIP_BREAK_SYSTEM_PACKAGES": "1",
     }
     if spec.base_output_directory:

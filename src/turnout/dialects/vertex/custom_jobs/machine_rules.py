@@ -1,10 +1,10 @@
-"""Which machines there are, and which accelerators and disks go with them."""
+"""Checks machine types, and the accelerators and disks that they support."""
 
 import difflib
 import re
 
 from turnout.dialects.vertex import catalogue
-from turnout.dialects.vertex.spelling import SHOWN, At, shown
+from turnout.dialects.vertex.protobuf.field_path import MAX_QUOTED, FieldPath, quoted
 from turnout.dialects.vertex.wire import (
     AcceleratorType,
     DiskSpec,
@@ -25,120 +25,123 @@ _TOPOLOGY = re.compile(r"[0-9]+(?:x[0-9]+){1,2}")
 _Affinity = ReservationAffinity.Type
 
 
-def check(pool: WorkerPoolSpec, at: At) -> None:
+def check(pool: WorkerPoolSpec, path: FieldPath) -> None:
     """Raises Invalid."""
-    machine = at / "machineSpec"
+    machine = path / "machineSpec"
     _check_machine(pool.machine_spec or MachineSpec(), machine)
     if pool.disk_spec:
-        _check_disk(pool.disk_spec, at / "diskSpec")
+        _check_disk(pool.disk_spec, path / "diskSpec")
 
 
-def resources(spec: MachineSpec) -> Resources:
-    """What a machine that passed `check` has; accelerators that are built in need not be asked for."""
-    machine = catalogue.machines()[spec.machine_type]
+def resources(spec: MachineSpec, disk: DiskSpec | None = None) -> Resources:
+    """The resources of a machine spec that passed `check`, built-in accelerators included."""
+    machine = catalogue.machine_types()[spec.machine_type]
     gpus = 0 if machine.tpu else machine.count or spec.accelerator_count
-    return Resources(cpu=machine.cpu, memory=int(machine.memory * GIB), gpus=gpus)
+    size = disk.boot_disk_size_gb * GIB if disk else 0
+    return Resources.of(cores=machine.cpu, memory=int(machine.memory * GIB), gpus=gpus, disk=size)
 
 
 def wants_tpu(spec: MachineSpec) -> bool:
-    return catalogue.machines()[spec.machine_type].tpu
+    return catalogue.machine_types()[spec.machine_type].tpu
 
 
-def _check_machine(spec: MachineSpec, at: At) -> None:
+def _check_machine(spec: MachineSpec, path: FieldPath) -> None:
     if not spec.machine_type:
-        raise (at / "machineType").missing()
-    machine = catalogue.machines().get(spec.machine_type)
+        raise (path / "machineType").missing()
+    machine = catalogue.machine_types().get(spec.machine_type)
     if machine is None:
-        close = difflib.get_close_matches(spec.machine_type[:SHOWN], catalogue.machines(), 3)
+        close = difflib.get_close_matches(spec.machine_type[:MAX_QUOTED], catalogue.machine_types(), 3)
         hint = f"did you mean {', '.join(close)}?" if close else "there are n1-standard-4 and others."
-        raise (at / "machineType").wrong(f"{shown(spec.machine_type)} is not a machine type; {hint}")
-    _check_accelerator(spec, machine, at)
+        raise (path / "machineType").invalid(f"{quoted(spec.machine_type)} is not a machine type; {hint}")
+    _check_accelerator(spec, machine, path)
     if spec.tpu_topology and not (machine.tpu and _TOPOLOGY.fullmatch(spec.tpu_topology)):
-        raise (at / "tpuTopology").wrong(
-            f"{shown(spec.tpu_topology)} must be a topology such as 2x2x1, on a machine with TPUs."
+        raise (path / "tpuTopology").invalid(
+            f"{quoted(spec.tpu_topology)} must be a topology such as 2x2x1, on a machine with TPUs."
         )
     if spec.reservation_affinity:
-        _check_affinity(spec.reservation_affinity, at / "reservationAffinity")
+        _check_affinity(spec.reservation_affinity, path / "reservationAffinity")
 
 
-def _check_accelerator(spec: MachineSpec, machine: catalogue.Machine, at: At) -> None:
+def _check_accelerator(spec: MachineSpec, machine: catalogue.MachineType, path: FieldPath) -> None:
     kind, count = spec.accelerator_type, spec.accelerator_count
     if count < 0:
-        raise (at / "acceleratorCount").wrong(f"it must not be negative, as {count} is.")
+        raise (path / "acceleratorCount").invalid(f"it must not be negative, as {count} is.")
     if kind is _NONE and count:
-        raise (at / "acceleratorType").missing(" with acceleratorCount")
+        raise (path / "acceleratorType").missing(" with acceleratorCount")
     if kind is not _NONE and not count:
-        raise (at / "acceleratorCount").missing(" with acceleratorType")
+        raise (path / "acceleratorCount").missing(" with acceleratorType")
     if machine.accelerator:
-        _check_built_in(spec, machine, at)
+        _check_built_in(spec, machine, path)
     elif machine.tpu:
-        _check_tpu(spec, at)
+        _check_tpu(spec, path)
     elif kind is not _NONE:
-        _check_attached(spec, at)
+        _check_attached(spec, path)
     if spec.gpu_partition_size:
         if not _PARTITION.fullmatch(spec.gpu_partition_size):
-            raise (at / "gpuPartitionSize").wrong(
-                f"{shown(spec.gpu_partition_size)} must be a partition such as 1g.10gb."
+            raise (path / "gpuPartitionSize").invalid(
+                f"{quoted(spec.gpu_partition_size)} must be a partition such as 1g.10gb."
             )
         if count != 1:
-            raise (at / "acceleratorCount").wrong(f"with gpuPartitionSize it must be 1, not {count}.")
+            raise (path / "acceleratorCount").invalid(f"with gpuPartitionSize it must be 1, not {count}.")
 
 
-def _check_built_in(spec: MachineSpec, machine: catalogue.Machine, at: At) -> None:
+def _check_built_in(spec: MachineSpec, machine: catalogue.MachineType, path: FieldPath) -> None:
     kind, count = spec.accelerator_type, spec.accelerator_count
     if kind is not _NONE and kind.name != machine.accelerator:
-        raise (at / "acceleratorType").wrong(
+        raise (path / "acceleratorType").invalid(
             f"{spec.machine_type} has {machine.accelerator}, not {kind.name}."
         )
-    # A partition is one slice of one of them.
+    # A partition is one slice of one accelerator.
     if count and count != machine.count and not spec.gpu_partition_size:
-        raise (at / "acceleratorCount").wrong(f"{spec.machine_type} has {machine.count}, not {count}.")
+        raise (path / "acceleratorCount").invalid(f"{spec.machine_type} has {machine.count}, not {count}.")
 
 
-def _check_tpu(spec: MachineSpec, at: At) -> None:
+def _check_tpu(spec: MachineSpec, path: FieldPath) -> None:
     kind, count = spec.accelerator_type, spec.accelerator_count
     if kind is not _NONE and not kind.name.startswith("TPU_"):
-        raise (at / "acceleratorType").wrong(f"{spec.machine_type} has TPUs, not {kind.name}.")
+        raise (path / "acceleratorType").invalid(f"{spec.machine_type} has TPUs, not {kind.name}.")
     if spec.machine_type == "cloud-tpu" and count != 8 and (not count or count % 32):
-        raise (at / "acceleratorCount").wrong(f"cloud-tpu has 8, or 32 and multiples of it, not {count}.")
+        raise (path / "acceleratorCount").invalid(f"cloud-tpu has 8, or 32 and multiples of it, not {count}.")
 
 
-def _check_attached(spec: MachineSpec, at: At) -> None:
+def _check_attached(spec: MachineSpec, path: FieldPath) -> None:
     kind, count = spec.accelerator_type.name, spec.accelerator_count
-    allowed = catalogue.attachable()
+    allowed = catalogue.attachable_accelerators()
     counts = allowed.get((spec.machine_type, kind))
     if counts is None:
         kinds = [accelerator for machine, accelerator in allowed if machine == spec.machine_type]
         fits = f"there can be {', '.join(kinds)}" if kinds else "none can; n1 machines take some"
-        raise (at / "acceleratorType").wrong(f"{spec.machine_type} cannot have {kind}: {fits}.")
+        raise (path / "acceleratorType").invalid(f"{spec.machine_type} cannot have {kind}: {fits}.")
     if count not in counts:
         *most, last = map(str, counts)
         choice = f"{', '.join(most)} or {last}" if most else last
-        raise (at / "acceleratorCount").wrong(
+        raise (path / "acceleratorCount").invalid(
             f"{spec.machine_type} can have {choice} of {kind}, not {count}."
         )
 
 
-def _check_affinity(affinity: ReservationAffinity, at: At) -> None:
+def _check_affinity(affinity: ReservationAffinity, path: FieldPath) -> None:
     kind = affinity.reservation_affinity_type
     if kind is _Affinity.TYPE_UNSPECIFIED:
-        raise (at / "reservationAffinityType").missing()
+        raise (path / "reservationAffinityType").missing()
     if kind is not _Affinity.SPECIFIC_RESERVATION:
         for name, given in (("key", affinity.key), ("values", affinity.values)):
             if given:
-                raise (at / name).wrong(f"it goes with SPECIFIC_RESERVATION only, not with {kind.name}.")
+                raise (path / name).invalid(f"it goes with SPECIFIC_RESERVATION only, not with {kind.name}.")
         return
     if affinity.key != RESERVATION_NAME:
-        raise (at / "key").wrong(f"{shown(affinity.key)} must be {RESERVATION_NAME}.")
+        raise (path / "key").invalid(f"{quoted(affinity.key)} must be {RESERVATION_NAME}.")
     if not affinity.values or not all(affinity.values):
-        raise (at / "values").missing(": the full names of reservations")
+        raise (path / "values").missing(": the full names of reservations")
 
 
-def _check_disk(disk: DiskSpec, at: At) -> None:
+def _check_disk(disk: DiskSpec, path: FieldPath) -> None:
     if disk.boot_disk_type and disk.boot_disk_type not in DISK_TYPES:
-        raise (at / "bootDiskType").wrong(
-            f"{shown(disk.boot_disk_type)} must be one of {', '.join(DISK_TYPES)}."
+        raise (path / "bootDiskType").invalid(
+            f"{quoted(disk.boot_disk_type)} must be one of {', '.join(DISK_TYPES)}."
         )
     size = disk.boot_disk_size_gb
     if size and not SMALLEST_DISK <= size <= LARGEST_DISK:
-        raise (at / "bootDiskSizeGb").wrong(f"it must be from {SMALLEST_DISK} to {LARGEST_DISK}, not {size}.")
+        raise (path / "bootDiskSizeGb").invalid(
+            f"it must be from {SMALLEST_DISK} to {LARGEST_DISK}, not {size}."
+        )

@@ -1,17 +1,17 @@
-"""What the program finds where Vertex promises it: `/gcs/<bucket>`, `/mnt/nfs/<mount point>`, and its packages.
+"""The mounts of a job: `/gcs/<bucket>`, `/mnt/nfs/<mount point>`, and its packages.
 
-The cloud mounts every bucket that the job's account can reach. Here those are mounted that the job names anywhere: in
-its output directory, its packages, its arguments and its variables. Of a bucket in a real object store, which has to be
-copied, only the directories are taken that are named.
+The cloud mounts every bucket that the job's account can reach. This service mounts those that the job names: in
+its output directory, its packages, its arguments and its variables. A bucket in a remote object store has to be
+copied, so only the directories that the job names are mounted.
 """
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from turnout.dialects.vertex import package
-from turnout.dialects.vertex.place import Place
-from turnout.dialects.vertex.spelling import At
+from turnout.dialects.vertex.custom_jobs import package_command
+from turnout.dialects.vertex.installation import Installation
+from turnout.dialects.vertex.protobuf.field_path import FieldPath
 from turnout.dialects.vertex.wire import CustomJobSpec, WorkerPoolSpec
 from turnout.errors import Unsupported
 from turnout.job import Mount
@@ -25,25 +25,37 @@ _NAMED = re.compile(
 )
 
 
-class Mounts(NamedTuple):
+class JobMounts(NamedTuple):
     mounts: tuple[Mount, ...]
     notes: tuple[str, ...] = ()
 
 
-def of_job(spec: CustomJobSpec, place: Place, at: At) -> Mounts:
+def job_mounts(spec: CustomJobSpec, installation: Installation, path: FieldPath) -> JobMounts:
     """Raises Invalid, or Unsupported for Lustre."""
     notes: list[str] = []
-    found = _buckets(spec, place, notes)
-    for uri, name in packages(spec).items():
-        target = f"{package.DIRECTORY}/{name}"
-        found[target] = Mount(uri, target, read_only=True)
+    mounts = _buckets(spec, installation, notes)
+    for uri, name in package_directories(spec).items():
+        target = f"{package_command.DIRECTORY}/{name}"
+        mounts[target] = Mount(uri, target, read_only=True)
     for index, pool in enumerate(spec.worker_pool_specs):
-        _add_nfs(found, pool, at / "workerPoolSpecs" / index)
-    return Mounts(tuple(found.values()), tuple(notes))
+        _add_nfs(mounts, pool, path / "workerPoolSpecs" / index)
+    return JobMounts(tuple(mounts.values()), tuple(notes))
 
 
-def packages(spec: CustomJobSpec) -> dict[str, str]:
-    """The name of the directory in which each package of the job lies, by its URI."""
+def package_fields(spec: CustomJobSpec, path: FieldPath) -> dict[str, str]:
+    """The field of each package of the job, by its URI."""
+    fields: dict[str, str] = {}
+    for index, pool in enumerate(spec.worker_pool_specs):
+        package_uris = path / "workerPoolSpecs" / index / "pythonPackageSpec" / "packageUris"
+        for number, uri in enumerate(
+            pool.python_package_spec.package_uris if pool.python_package_spec else ()
+        ):
+            fields.setdefault(uri, (package_uris / number).as_sent)
+    return fields
+
+
+def package_directories(spec: CustomJobSpec) -> dict[str, str]:
+    """The directory of each package of the job, by its URI."""
     uris = dict.fromkeys(
         uri
         for pool in spec.worker_pool_specs
@@ -52,40 +64,47 @@ def packages(spec: CustomJobSpec) -> dict[str, str]:
     return {uri: str(number) for number, uri in enumerate(uris)}
 
 
-def _buckets(spec: CustomJobSpec, place: Place, notes: list[str]) -> dict[str, Mount]:
-    """By target, the output directory first."""
-    named = dict.fromkeys(_places(spec))
-    buckets = list(dict.fromkeys(bucket for bucket, *_ in named))
+def _buckets(spec: CustomJobSpec, installation: Installation, notes: list[str]) -> dict[str, Mount]:
+    """The mounts of buckets by target, the output directory first."""
+    paths = dict.fromkeys(_named_paths(spec))
+    buckets = list(dict.fromkeys(bucket for bucket, *_ in paths))
     if len(buckets) > MAX_BUCKETS:
         notes.append(f"the job names {len(buckets)} buckets; only the first {MAX_BUCKETS} are at {GCS}")
-    found: dict[str, Mount] = {}
+    output = _output_bucket(spec)
+    mounts: dict[str, Mount] = {}
     for bucket in buckets[:MAX_BUCKETS]:
-        directories = _directories(bucket, named) if place.remote(bucket) else [""]
+        directories = _copied_directories(bucket, paths) if installation.remote(bucket) else [""]
         for directory in directories:
             where = f"{bucket}/{directory}".rstrip("/")
-            found[f"{GCS}/{where}"] = Mount(f"gs://{where}", f"{GCS}/{where}")
-    return found
+            mounts[f"{GCS}/{where}"] = Mount(f"gs://{where}", f"{GCS}/{where}", output=bucket == output)
+    return mounts
 
 
-class _Named(NamedTuple):
+class _NamedPath(NamedTuple):
     bucket: str
     path: str
     mounted: bool
-    """By its path below /gcs, or as the place for results; else as a URI that the program opens itself."""
+    """True for paths below /gcs and the output directory; False for URIs that the program opens itself."""
 
 
-def _places(spec: CustomJobSpec) -> Iterator[_Named]:
+def _named_paths(spec: CustomJobSpec) -> Iterator[_NamedPath]:
     if spec.base_output_directory:
-        bucket, _, path = spec.base_output_directory.output_uri_prefix.removeprefix("gs://").partition("/")
-        yield _Named(bucket, f"{path}/", mounted=True)
+        _, _, path = spec.base_output_directory.output_uri_prefix.removeprefix("gs://").partition("/")
+        yield _NamedPath(_output_bucket(spec), f"{path}/", mounted=True)
     for pool in spec.worker_pool_specs:
-        for text in _texts(pool):
+        for text in _searched_texts(pool):
             for scheme, bucket, path in _NAMED.findall(text):
                 if ".." not in bucket and ".." not in path.split("/"):
-                    yield _Named(bucket, path, mounted=scheme == GCS)
+                    yield _NamedPath(bucket, path, mounted=scheme == GCS)
 
 
-def _texts(pool: WorkerPoolSpec) -> Iterator[str]:
+def _output_bucket(spec: CustomJobSpec) -> str:
+    if spec.base_output_directory is None:
+        return ""
+    return spec.base_output_directory.output_uri_prefix.removeprefix("gs://").partition("/")[0]
+
+
+def _searched_texts(pool: WorkerPoolSpec) -> Iterator[str]:
     if pool.python_package_spec:
         yield from pool.python_package_spec.package_uris
         yield from pool.python_package_spec.args
@@ -96,34 +115,35 @@ def _texts(pool: WorkerPoolSpec) -> Iterator[str]:
         yield from (variable.value for variable in pool.container_spec.env)
 
 
-def _directories(bucket: str, named: dict[_Named, None]) -> list[str]:
-    """What is to be copied of it, none within another. A name with a dot at the end of a path is a file's."""
-    wanted: set[str] = set()
-    for one in named:
+def _copied_directories(bucket: str, paths: dict[_NamedPath, None]) -> list[str]:
+    """The directories to copy, none within another. A last name with a dot is a file."""
+    directories: set[str] = set()
+    for one in paths:
         if one.bucket != bucket or not one.mounted:
             continue
         parts = [part for part in one.path.split("/") if part not in ("", ".")]
         if parts and "." in parts[-1] and not one.path.endswith("/"):
             parts.pop()
-        wanted.add("/".join(parts))
-    if "" in wanted:
+        directories.add("/".join(parts))
+    if "" in directories:
         return [""]
-    return sorted(one for one in wanted if not any(one.startswith(f"{other}/") for other in wanted))
+    return sorted(one for one in directories if not any(one.startswith(f"{other}/") for other in directories))
 
 
-def _add_nfs(found: dict[str, Mount], pool: WorkerPoolSpec, at: At) -> None:
+def _add_nfs(mounts: dict[str, Mount], pool: WorkerPoolSpec, path: FieldPath) -> None:
     if pool.lustre_mounts:
-        where = (at / "lustreMounts").spelt
+        where = (path / "lustreMounts").as_sent
         raise Unsupported(
             f"{where}: Lustre cannot be mounted here; nfsMounts and /gcs/<bucket> can.", field=where
         )
     for index, nfs in enumerate(pool.nfs_mounts):
         mount = Mount(f"nfs://{nfs.server}{nfs.path}", f"{NFS}/{nfs.mount_point}")
-        clash = found.get(mount.target) not in (None, mount) or any(
-            target.startswith(f"{mount.target}/") or mount.target.startswith(f"{target}/") for target in found
+        clash = mounts.get(mount.target) not in (None, mount) or any(
+            target.startswith(f"{mount.target}/") or mount.target.startswith(f"{target}/")
+            for target in mounts
         )
         if clash:
-            raise (at / "nfsMounts" / index / "mountPoint").wrong(
-                f"{mount.target} is, holds or lies within another mount of the job: all pools share them here."
+            raise (path / "nfsMounts" / index / "mountPoint").invalid(
+                f"{mount.target} overlaps another mount of the job: all pools share their mounts here."
             )
-        found[mount.target] = mount
+        mounts[mount.target] = mount

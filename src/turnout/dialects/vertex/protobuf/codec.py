@@ -1,7 +1,7 @@
 """Protobuf's JSON to the messages of `wire` and back.
 
-What Google's own parser takes is taken: either spelling of a field, enums by name or number, 64-bit numbers as text,
-`null` for what is not set. Errors are worded as its are, with the field's name from the .proto file.
+Accepts what Google's parser accepts: both spellings of a field, enums by name or number, 64-bit numbers as text, `null`
+for a field that is not set. Errors have the wording of Google's, with the field name of the .proto file.
 """
 
 import re
@@ -12,11 +12,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from turnout.dialects.vertex import schema, times
-from turnout.dialects.vertex.schema import Field, Schema
-from turnout.dialects.vertex.spelling import SHOWN, At, snake
+from turnout.dialects.vertex.protobuf import schema, times
+from turnout.dialects.vertex.protobuf.field_path import MAX_QUOTED, FieldPath, snake
+from turnout.dialects.vertex.protobuf.schema import Field, Schema
+from turnout.dialects.vertex.tuning.wire import HyperparameterTuningJob
 from turnout.dialects.vertex.wire import CustomJob, Message
-from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob
 from turnout.errors import Invalid
 
 M = TypeVar("M", bound=Message)
@@ -29,8 +29,8 @@ _NOT_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": floa
 
 class Decoded(NamedTuple, Generic[M]):
     message: M
-    at: At
-    """Its root, with the caller's spelling."""
+    path: FieldPath
+    """The root of the message; knows how the caller spelled each field."""
 
 
 def custom_job(body: bytes) -> Decoded[CustomJob]:
@@ -43,42 +43,42 @@ def tuning_job(body: bytes) -> Decoded[HyperparameterTuningJob]:
 
 
 def decode(body: bytes, kind: type[M], root: str) -> Decoded[M]:
-    """`root` is what the whole body is called in errors. An empty body is an empty message."""
+    """`root` is the name of the whole body in errors. An empty body is an empty message."""
     try:
         value = msgspec.json.decode(body or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(f"{INVALID} It is not JSON: {error}.") from None
     reader = _Reader(root)
     try:
-        return Decoded(reader.message(value, schema.of(kind), ""), At(reader.names))
+        return Decoded(reader.message(value, schema.of(kind), ""), FieldPath(reader.spellings))
     except RecursionError:
         raise Invalid(f"{INVALID} It is nested too deeply.") from None
 
 
 def encode(message: Message) -> dict[str, Any]:
-    """As Google answers: camelCase, names of enums, 64-bit numbers as text, nothing that is zero or not set."""
-    shown: dict[str, Any] = {}
+    """As Google responds: camelCase, enum names, 64-bit numbers as text, without fields that are zero or not set."""
+    document: dict[str, Any] = {}
     for field in schema.of(type(message)).fields:
         value = getattr(message, field.name)
         if field.repeated:
             if value:
-                shown[field.json] = [_encoded(field, one) for one in value]
+                document[field.json] = [_encoded(field, one) for one in value]
         elif field.map:
             if value:
-                shown[field.json] = {key: _encoded(field, one) for key, one in value.items()}
+                document[field.json] = {key: _encoded(field, one) for key, one in value.items()}
         elif value is not None and (field.optional or value):
-            shown[field.json] = _encoded(field, value)
-    return shown
+            document[field.json] = _encoded(field, value)
+    return document
 
 
 class _Reader:
     def __init__(self, root: str) -> None:
         self._root = root
-        self.names: dict[str, str] = {}
+        self.spellings: dict[str, str] = {}
 
     def message(self, value: Any, table: Schema, path: str) -> Any:
         if not isinstance(value, dict):
-            raise self._wrong(
+            raise self._invalid_type(
                 path, f"type.googleapis.com/{schema.PACKAGE}.{table.message.__qualname__}", value
             )
         given: dict[str, Any] = {}
@@ -86,22 +86,22 @@ class _Reader:
             field = table.by_name.get(name)
             if field is None:
                 raise self._unknown(name, path)
-            place = f"{path}.{field.json}" if path else field.json
-            if place in self.names:
+            field_path = f"{path}.{field.json}" if path else field.json
+            if field_path in self.spellings:
                 raise self._invalid(
-                    place, f"it is given twice, as {field.json} and as {field.name}; once is enough"
+                    field_path, f"it is set twice, as {field.json} and as {field.name}; use one of them"
                 )
             if field.name != field.json:
-                self.names[place] = name
+                self.spellings[field_path] = name
             if one is None or field.output:
                 continue
             self._check_oneof(field, table, given, path, name)
-            given[field.name] = self._field(field, one, place)
+            given[field.name] = self._field(field, one, field_path)
         return table.message(**given)
 
     def _check_oneof(self, field: Field, table: Schema, given: dict[str, Any], path: str, name: str) -> None:
         if field.oneof and any(other in given for other in table.message.ONEOFS[field.oneof]):
-            where = self._spell(path)
+            where = self._name_of(path)
             raise Invalid(
                 f"Invalid value at '{where}' (oneof), oneof field '{field.oneof}' is already set. Cannot set '{name}'",
                 field=where,
@@ -126,7 +126,7 @@ class _Reader:
 
     def _element(self, field: Field, value: Any, path: str) -> Any:
         if value is None:
-            raise self._wrong(path, field.type_name, value)
+            raise self._invalid_type(path, field.type_name, value)
         return self._one(field, value, path)
 
     def _one(self, field: Field, value: Any, path: str) -> Any:
@@ -134,25 +134,27 @@ class _Reader:
             return self.message(value, schema.of(field.message), path)
         read = _enum(field.enum, value) if field.enum else _READERS[field.kind](value)
         if read is None:
-            raise self._wrong(path, field.type_name, value)
+            raise self._invalid_type(path, field.type_name, value)
         return read
 
-    def _spell(self, path: str) -> str:
+    def _name_of(self, path: str) -> str:
         return f"{self._root}.{snake(path)}" if path else self._root
 
     def _unknown(self, name: str, path: str, why: str = "Cannot find field.") -> Invalid:
-        at = f" at '{self._spell(path)}'"
-        return Invalid(f'{INVALID} Unknown name "{name[:SHOWN]}"{at}: {why}', field=self._spell(path))
+        at = f" at '{self._name_of(path)}'"
+        return Invalid(f'{INVALID} Unknown name "{name[:MAX_QUOTED]}"{at}: {why}', field=self._name_of(path))
 
     def _invalid(self, path: str, why: str) -> Invalid:
-        return Invalid(f"{INVALID} Invalid value at '{self._spell(path)}': {why}.", field=self._spell(path))
+        return Invalid(
+            f"{INVALID} Invalid value at '{self._name_of(path)}': {why}.", field=self._name_of(path)
+        )
 
-    def _wrong(self, path: str, type_name: str, value: Any) -> Invalid:
+    def _invalid_type(self, path: str, type_name: str, value: Any) -> Invalid:
         text = msgspec.json.encode(value).decode()
-        text = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+        text = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
         hint = _HINTS.get(type_name, "")
         return Invalid(
-            f"Invalid value at '{self._spell(path)}' ({type_name}), {text}{hint}", field=self._spell(path)
+            f"Invalid value at '{self._name_of(path)}' ({type_name}), {text}{hint}", field=self._name_of(path)
         )
 
 
@@ -170,7 +172,7 @@ def _enum(kind: type[IntEnum], value: Any) -> IntEnum | None:
 
 
 def _integer(value: Any, bits: int) -> int | None:
-    """A whole number, also spelt as text or with a fraction of zero."""
+    """A whole number, also as text or with a fraction of zero."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float):
@@ -179,7 +181,7 @@ def _integer(value: Any, bits: int) -> int | None:
         if not _NUMBER.fullmatch(value):
             return None
         exact = Decimal(value)
-        # Otherwise a short text could make a number that fills the memory.
+        # Otherwise a short text such as 1e999999999 becomes a number that fills the memory.
         if exact.adjusted() > 20 or exact != exact.to_integral_value():
             return None
         value = int(exact)

@@ -1,14 +1,14 @@
-"""Enums as numbers, for callers that ask for them with `$alt=json;enum-encoding=int`."""
+"""Enums as numbers, for requests with `$alt=json;enum-encoding=int`."""
 
 from typing import Any
 
-from turnout.dialects.vertex import schema
-from turnout.dialects.vertex.schema import Field
+from turnout.dialects.vertex.protobuf import schema
+from turnout.dialects.vertex.protobuf.schema import Field
 from turnout.dialects.vertex.wire import Message
 
 
-def of(document: dict[str, Any], kind: type[Message]) -> dict[str, Any]:
-    """A document as it is shown, with the number of each enum in place of its name."""
+def apply(document: dict[str, Any], kind: type[Message]) -> dict[str, Any]:
+    """The document with the number of each enum in place of its name."""
     fields = schema.of(kind).by_name
     return {name: _value(fields[name], value) for name, value in document.items()}
 
@@ -27,4 +27,4 @@ def _one(field: Field, value: Any) -> Any:
     if field.enum:
         return field.enum[value].value
     assert field.message is not None
-    return of(value, field.message)
+    return apply(value, field.message)

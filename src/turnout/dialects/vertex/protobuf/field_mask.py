@@ -1,14 +1,14 @@
-"""Field masks: which fields of a resource an answer has."""
+"""Field masks: which fields of a resource a response has."""
 
 from typing import Any
 
-from turnout.dialects.vertex import schema
-from turnout.dialects.vertex.spelling import shown
+from turnout.dialects.vertex.protobuf import schema
+from turnout.dialects.vertex.protobuf.field_path import quoted
 from turnout.dialects.vertex.wire import Message
 from turnout.errors import Invalid
 
 Mask = dict[str, "Mask"]
-"""JSON names of the fields that are wanted; an empty one means all of the field."""
+"""By JSON name; an empty mask selects the whole field."""
 
 _LONGEST = 10_000
 
@@ -43,13 +43,13 @@ def _names(path: str, kind: type[Message]) -> list[str]:
         field = schema.of(inner).by_name.get(step) if inner else None
         if inner is None:
             raise Invalid(
-                f"readMask: {shown(path)} leads into {names[-1]}, which is taken as a whole.",
+                f"readMask: {quoted(path)} selects a part of {names[-1]}, which can only be selected as a whole.",
                 field="readMask",
             )
         if field is None:
             known = ", ".join(one.json for one in schema.of(inner).fields)
             raise Invalid(
-                f"readMask: {shown(path)} is not a field; {inner.__name__} has {known}.", field="readMask"
+                f"readMask: {quoted(path)} is not a field; {inner.__name__} has {known}.", field="readMask"
             )
         names.append(field.json)
         inner = None if field.repeated or field.map else field.message
@@ -57,7 +57,7 @@ def _names(path: str, kind: type[Message]) -> list[str]:
 
 
 def _add(mask: Mask, names: list[str]) -> None:
-    """A whole field swallows parts of it."""
+    """A whole field replaces parts of it."""
     for index, name in enumerate(names):
         last = index == len(names) - 1
         if last:

@@ -1,4 +1,4 @@
-"""The classes of `wire` as tables, made once: what decoding, encoding and field masks go by."""
+"""The classes of `wire` as tables, for decoding, encoding and field masks."""
 
 import types
 from enum import IntEnum
@@ -27,11 +27,11 @@ class Field(NamedTuple):
     output: bool = False
     oneof: str = ""
     optional: bool = False
-    """Absent is something else than zero."""
+    """An absent value differs from zero."""
 
     @property
     def type_name(self) -> str:
-        """As Google's errors call it."""
+        """The name in Google's errors."""
         if self.message:
             return f"type.googleapis.com/{PACKAGE}.{self.message.__qualname__}"
         if self.enum:
@@ -43,7 +43,7 @@ class Schema(NamedTuple):
     message: type[Message]
     fields: tuple[Field, ...]
     by_name: dict[str, Field]
-    """By either spelling."""
+    """By both spellings."""
 
 
 _TYPE_NAMES = {

@@ -1,4 +1,4 @@
-"""Durations and times as protobuf's JSON spells them. All are whole nanoseconds here."""
+"""Durations and times of protobuf's JSON mapping, as whole nanoseconds."""
 
 import re
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ SECOND = 1_000_000_000
 
 _DURATION = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
 _LONGEST = 315_576_000_000
-"""Seconds: ten thousand years, what a Duration can hold."""
+"""Seconds: ten thousand years, the maximum of a Duration."""
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(?:([Zz])|([+-][0-9]{2}:[0-9]{2}))"
 )
@@ -24,7 +24,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def spell_duration(nanoseconds: int) -> str:
-    """With no, three, six or nine digits behind the point, as protobuf does."""
+    """With zero, three, six or nine digits after the point, as protobuf does."""
     seconds, rest = divmod(abs(nanoseconds), SECOND)
     digits = f"{rest:09d}"
     while rest and digits.endswith("000"):
@@ -46,7 +46,7 @@ def parse_time(text: str) -> int | None:
 
 
 def spell_time(at: int) -> str:
-    """In UTC, `Z` behind it, no zeros at the end of the fraction."""
+    """In UTC with `Z`, without trailing zeros in the fraction."""
     seconds, rest = divmod(at, SECOND)
     return f"{_clock(seconds)}{f'.{rest:09d}'.rstrip('0') if rest else ''}Z"
 

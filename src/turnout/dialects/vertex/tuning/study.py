@@ -1,10 +1,10 @@
-"""A StudySpec as our Search: whether it makes sense, and what it comes to."""
+"""Checks a StudySpec and translates it to a Search."""
 
 from collections.abc import Iterator
 from typing import Literal
 
-from turnout.dialects.vertex.spelling import At, shown
-from turnout.dialects.vertex.wire_tuning import HyperparameterTuningJob, StudySpec
+from turnout.dialects.vertex.protobuf.field_path import FieldPath, quoted
+from turnout.dialects.vertex.tuning.wire import HyperparameterTuningJob, StudySpec
 from turnout.errors import Invalid, Unsupported
 from turnout.job import Search
 from turnout.job.algorithms import LARGEST_GRID, check
@@ -30,93 +30,97 @@ _SCALES: dict[_Parameter.ScaleType, Literal["linear", "log", "reverse_log"]] = {
 }
 
 
-def search(job: HyperparameterTuningJob, at: At, notes: dict[str, None]) -> Search:
-    """Raises Invalid, or Unsupported for what is not done here."""
+def to_search(job: HyperparameterTuningJob, path: FieldPath, notes: dict[str, None]) -> Search:
+    """Raises Invalid, or Unsupported for fields that are not supported."""
     study = job.study_spec
     if study is None:
-        raise (at / "studySpec").missing()
-    _within(job.max_trial_count, MAX_TRIALS, at / "maxTrialCount")
-    _within(job.parallel_trial_count, MAX_PARALLEL, at / "parallelTrialCount")
+        raise (path / "studySpec").missing()
+    _check_count(job.max_trial_count, MAX_TRIALS, path / "maxTrialCount")
+    _check_count(job.parallel_trial_count, MAX_PARALLEL, path / "parallelTrialCount")
     if job.max_failed_trial_count < 0:
-        raise (at / "maxFailedTrialCount").wrong(f"it must not be negative, as {job.max_failed_trial_count}.")
-    here = at / "studySpec"
-    parameters = _parameters(study, here)
+        raise (path / "maxFailedTrialCount").invalid(
+            f"it must not be negative, and is {job.max_failed_trial_count}."
+        )
+    study_path = path / "studySpec"
+    parameters = _parameters(study, study_path)
     found = Search(
         parameters=tuple(parameter for parameter, _ in parameters),
-        metrics=tuple(_metrics(study, here / "metrics", notes)),
+        metrics=tuple(_metrics(study, study_path / "metrics", notes)),
         algorithms=(Algorithm(ALGORITHMS[study.algorithm]),),
         max_trials=job.max_trial_count,
         parallel=job.parallel_trial_count,
         max_failed=job.max_failed_trial_count,
-        stopping=_stopping(study, here),
+        stopping=_stopping(study, study_path),
         measurement="best"
         if study.measurement_selection_type is StudySpec.MeasurementSelectionType.BEST_MEASUREMENT
         else "last",
     )
     if study.observation_noise:
-        notes["studySpec.observationNoise has no effect: the algorithm reckons with noise anyway"] = None
-    places = {parameter.name: place for parameter, place in parameters}
+        notes["studySpec.observationNoise has no effect: the algorithm always allows for noise"] = None
+    paths = {parameter.name: where for parameter, where in parameters}
     try:
         check(found)
     except Invalid as error:
-        raise places.get(error.field, here).wrong(f"{error.message}.") from None
+        raise paths.get(error.field, study_path).invalid(f"{error.message}.") from None
     return found
 
 
-def plain(value: Value) -> Value:
-    """A whole number without a fraction: what programs read as a number of layers."""
+def normalize(value: Value) -> Value:
+    """A whole float as an integer, because programs parse it as one: `--layers=3`."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def _within(count: int, most: int, at: At) -> None:
+def _check_count(count: int, most: int, path: FieldPath) -> None:
     if not count:
-        raise at.missing()
+        raise path.missing()
     if not 1 <= count <= most:
-        raise at.wrong(f"it must be from 1 to {most}, not {count}.")
+        raise path.invalid(f"it must be from 1 to {most}, not {count}.")
 
 
-def _metrics(study: StudySpec, at: At, notes: dict[str, None]) -> Iterator[Metric]:
+def _metrics(study: StudySpec, path: FieldPath, notes: dict[str, None]) -> Iterator[Metric]:
     if not study.metrics:
-        raise at.missing()
+        raise path.missing()
     if len(study.metrics) > MAX_METRICS:
-        raise at.wrong(f"there are {len(study.metrics)}; {MAX_METRICS} are possible.")
+        raise path.invalid(f"there are {len(study.metrics)}; at most {MAX_METRICS} are allowed.")
     seen: set[str] = set()
     for index, metric in enumerate(study.metrics):
-        here = at / index
+        metric_path = path / index
         if not metric.metric_id:
-            raise (here / "metricId").missing()
+            raise (metric_path / "metricId").missing()
         if metric.metric_id in seen or any(char.isspace() for char in metric.metric_id):
-            raise (here / "metricId").wrong(
-                f"{shown(metric.metric_id)} must be one of its own, without white space."
+            raise (metric_path / "metricId").invalid(
+                f"{quoted(metric.metric_id)} must be unique and without white space."
             )
         seen.add(metric.metric_id)
         if metric.safety_config:
-            notes[f"{(here / 'safetyConfig').spelt} has no effect"] = None
+            notes[f"{(metric_path / 'safetyConfig').as_sent} has no effect"] = None
         goal = metric.goal is StudySpec.MetricSpec.GoalType.MINIMIZE
         yield Metric(metric.metric_id, "min" if goal else "max")
     if len(seen) > 1:
-        notes[f"studySpec.metrics: {study.metrics[0].metric_id} decides; the others are shown"] = None
+        notes[
+            f"studySpec.metrics: {study.metrics[0].metric_id} is optimized; the others are only recorded"
+        ] = None
 
 
-def _parameters(study: StudySpec, at: At) -> list[tuple[Parameter, At]]:
-    """And where each stands. Parents come before what depends on them."""
+def _parameters(study: StudySpec, path: FieldPath) -> list[tuple[Parameter, FieldPath]]:
+    """Each parameter with its path. Parents come before their conditional parameters."""
     if not study.parameters:
-        raise (at / "parameters").missing()
-    found: list[tuple[Parameter, At]] = []
-    pending: list[tuple[_Parameter, At, Condition | None]] = [
-        (one, at / "parameters" / index, None) for index, one in reversed(list(enumerate(study.parameters)))
+        raise (path / "parameters").missing()
+    found: list[tuple[Parameter, FieldPath]] = []
+    pending: list[tuple[_Parameter, FieldPath, Condition | None]] = [
+        (one, path / "parameters" / index, None) for index, one in reversed(list(enumerate(study.parameters)))
     ]
     while pending:
-        spec, here, condition = pending.pop()
+        spec, parameter_path, condition = pending.pop()
         if spec.double_value_spec and study.algorithm is StudySpec.Algorithm.GRID_SEARCH:
-            raise (here / "doubleValueSpec").wrong(
+            raise (parameter_path / "doubleValueSpec").invalid(
                 "GRID_SEARCH tries every value, and there are too many here; discreteValueSpec lists some."
             )
-        found.append((_parameter(spec, here, condition), here))
+        found.append((_parameter(spec, parameter_path, condition), parameter_path))
         if len(found) > MAX_PARAMETERS:
-            raise at.wrong(f"there are more than {MAX_PARAMETERS} parameters.")
+            raise path.invalid(f"there are more than {MAX_PARAMETERS} parameters.")
         for index, one in reversed(list(enumerate(spec.conditional_parameter_specs))):
-            where = here / "conditionalParameterSpecs" / index
+            where = parameter_path / "conditionalParameterSpecs" / index
             if one.parameter_spec is None:
                 raise (where / "parameterSpec").missing()
             holds = Condition(spec.parameter_id, _condition(one, where))
@@ -124,22 +128,24 @@ def _parameters(study: StudySpec, at: At) -> list[tuple[Parameter, At]]:
     return found
 
 
-def _condition(one: _Conditional, at: At) -> tuple[Value, ...]:
+def _condition(one: _Conditional, path: FieldPath) -> tuple[Value, ...]:
     if one.parent_discrete_values:
-        return tuple(plain(value) for value in one.parent_discrete_values.values)
+        return tuple(normalize(value) for value in one.parent_discrete_values.values)
     if one.parent_int_values:
         return tuple(one.parent_int_values.values)
     if one.parent_categorical_values:
         return tuple(one.parent_categorical_values.values)
-    raise at.wrong("one of parentDiscreteValues, parentIntValues and parentCategoricalValues is required.")
+    raise path.invalid(
+        "one of parentDiscreteValues, parentIntValues and parentCategoricalValues is required."
+    )
 
 
-def _parameter(spec: _Parameter, at: At, condition: Condition | None) -> Parameter:
+def _parameter(spec: _Parameter, path: FieldPath, condition: Condition | None) -> Parameter:
     name, scale = spec.parameter_id, _SCALES[spec.scale_type]
     if not name:
-        raise (at / "parameterId").missing()
+        raise (path / "parameterId").missing()
     if any(char.isspace() or char in "=\0" for char in name):
-        raise (at / "parameterId").wrong(f"{shown(name)} must have no white space and no `=`.")
+        raise (path / "parameterId").invalid(f"{quoted(name)} must have no white space and no `=`.")
     if spec.double_value_spec:
         one = spec.double_value_spec
         return Parameter(name, "float", one.min_value, one.max_value, scale=scale, condition=condition)
@@ -149,27 +155,27 @@ def _parameter(spec: _Parameter, at: At, condition: Condition | None) -> Paramet
     if spec.categorical_value_spec:
         values: tuple[Value, ...] = tuple(spec.categorical_value_spec.values)
         if any("\0" in str(value) for value in values):
-            raise (at / "categoricalValueSpec").wrong("a value has a NUL character.")
+            raise (path / "categoricalValueSpec").invalid("a value has a NUL character.")
         return Parameter(name, "categorical", values=values, condition=condition)
     if spec.discrete_value_spec:
-        values = tuple(plain(value) for value in spec.discrete_value_spec.values)
+        values = tuple(normalize(value) for value in spec.discrete_value_spec.values)
         return Parameter(name, "discrete", values=values, scale=scale, condition=condition)
-    raise at.wrong(
+    raise path.invalid(
         "one of doubleValueSpec, integerValueSpec, categoricalValueSpec and discreteValueSpec is required."
     )
 
 
-def _stopping(study: StudySpec, at: At) -> Stopping | None:
-    for name, given in (
+def _stopping(study: StudySpec, path: FieldPath) -> Stopping | None:
+    for name, spec in (
         ("convexAutomatedStoppingSpec", study.convex_automated_stopping_spec),
         ("studyStoppingConfig", study.study_stopping_config),
     ):
-        if given is not None:
-            where = (at / name).spelt
-            told = (
+        if spec is not None:
+            where = (path / name).as_sent
+            supported = (
                 "medianAutomatedStoppingSpec and decayCurveStoppingSpec stop trials, maxTrialCount the search"
             )
-            raise Unsupported(f"{where} is not done here; {told}.", field=where)
+            raise Unsupported(f"{where} is not supported; {supported}.", field=where)
     if study.median_automated_stopping_spec:
         return Stopping("median", _by(study.median_automated_stopping_spec.use_elapsed_duration))
     if study.decay_curve_stopping_spec:

@@ -1,4 +1,4 @@
-"""What a program has written into one of its scratch directories, with or without a sandbox."""
+"""Reads files that a program wrote into its scratch directories, with or without a sandbox."""
 
 import contextlib
 import os
@@ -8,19 +8,21 @@ from pathlib import Path
 
 from turnout.runner.targets import FARM
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def read(home: Path, path: str, most: int) -> bytes:
-    """The program owns all of it: no link is followed, and only a regular file is read."""
+    """The beginning of the file; empty: there is none. Follows no link and reads regular files only, because the
+    program owns the directories.
+    """
     name = posixpath.basename(path)
     try:
-        numbers = sorted(os.listdir(home / "scratch"))
+        numbers = sorted(os.listdir(home / "space/scratch"))
     except OSError:
         numbers = []
     for parts in (
-        *(("scratch", number, name) for number in numbers),
+        *(("space", "scratch", number, name) for number in numbers),
         (*FARM.split("/"), *path.split("/")[1:]),
     ):
         if data := _read(home, parts, most):
@@ -30,12 +32,12 @@ def read(home: Path, path: str, most: int) -> bytes:
 
 def _read(home: Path, parts: tuple[str, ...], most: int) -> bytes:
     with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
-        folder = os.open(home, _FOLDER)
-        opened.callback(os.close, folder)
+        directory = os.open(home, _DIRECTORY)
+        opened.callback(os.close, directory)
         for part in parts[:-1]:
-            folder = os.open(part, _FOLDER, dir_fd=folder)
-            opened.callback(os.close, folder)
-        file = os.open(parts[-1], _FILE, dir_fd=folder)
+            directory = os.open(part, _DIRECTORY, dir_fd=directory)
+            opened.callback(os.close, directory)
+        file = os.open(parts[-1], _FILE, dir_fd=directory)
         opened.callback(os.close, file)
         return os.read(file, most) if stat.S_ISREG(os.fstat(file).st_mode) else b""
     return b""

@@ -1,20 +1,20 @@
-"""A replica's log as a pump keeps it (`turnout.vault.pump`): sealed, with marks that count what is in it."""
+"""A replica's encrypted log, as `turnout.vault.log_encrypter` writes it. Its marks count the decrypted bytes."""
 
 from pathlib import Path
 
-from turnout.engines.local.log import FileLog
+from turnout.engines.local.logs.files import FileLog
 from turnout.vault import KeyRing
-from turnout.vault.frames import SEALED, SealedFrames
+from turnout.vault.frames import SEALED, FrameReader
 
 _STREAMS = ("stdout", "stderr")
 
 
-class SealedLog(FileLog):
-    """Reading raises KeyGone when the key is gone; sizes and marks can still be had."""
+class EncryptedLog(FileLog):
+    """`read` raises KeyGone without the key; sizes and marks are available."""
 
     def __init__(self, directory: Path, ring: KeyRing) -> None:
         super().__init__(directory)
-        self._frames = [SealedFrames(f"{directory}/{name}", ring) for name in _STREAMS]
+        self._frames = [FrameReader(f"{directory}/{name}", ring) for name in _STREAMS]
 
     @staticmethod
     def is_at(directory: Path) -> bool:

@@ -1,19 +1,21 @@
-"""Logs as files for people: each replica's two streams in one, in the order in which they were written."""
+"""Writes a replica's log to one file, both streams in the order of time."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from turnout.engines.local.log import FileLog
+from turnout.engines.local.logs.files import FileLog
 
 _PIECE = 1 << 20
 
 Open = Callable[[str], int]
-"""A file of this name, made if it is missing, for writing."""
+"""Opens a file of this name for writing. Creates it if it is missing."""
 
 
-class Exported:
-    """One replica's. `write` adds what is there since the last time; the first time all is written anew."""
+class ReplicaLogExport:
+    """The file of one replica. `write` appends what is new; the first time, it writes the whole file."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._log = FileLog(directory)
@@ -27,7 +29,7 @@ class Exported:
         marks = self._log.marks(self._marks)
         targets = [(mark.stdout, mark.stderr) for mark in marks]
         if final:
-            # What came behind the last mark: the keeper was killed before it could make one.
+            # There is more after the last mark if the supervisor was killed before it wrote the next.
             targets.append((self._log.size(0), self._log.size(1)))
         if not targets and self._size:
             return
@@ -55,3 +57,24 @@ class Exported:
             os.pwrite(fd, piece, self._size)
             self._size += len(piece)
             self._sizes[stream] += len(piece)
+
+
+def open_log_file(directory: int, name: str, owner: tuple[int, int] | None) -> int:
+    """Opens or creates a file in a directory that jobs can write to. Follows no link and never blocks.
+
+    Only a new file gets the owner: a job may have put a hard link to another user's file there.
+    """
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o640, dir_fd=directory)
+    except FileExistsError:
+        fd = os.open(name, flags, dir_fd=directory)
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            return fd
+        os.close(fd)
+        raise OSError(errno.EEXIST, "exists and is not a regular file with one name", name) from None
+    if owner:
+        os.fchown(fd, *owner)
+        os.fchmod(fd, 0o660)
+    return fd

@@ -1,7 +1,7 @@
-"""A replica's log as it lies on disk: two files that the program itself appends to, and the keeper's marks.
+"""A replica's log on disk: two files that the program itself appends to, and the supervisor's marks.
 
-Without a sandbox the program can put anything in the place of each. What is not a regular file counts as empty, and
-however large a file seems to be, only what was really written to it is read.
+Without a sandbox the program can replace each of them. Anything but a regular file counts as empty, and however large a
+file seems to be, only data that was written to it is read.
 """
 
 import os
@@ -26,52 +26,52 @@ class FileLog:
         self._directory = str(directory)
 
     def size(self, stream: int) -> int:
-        return self._look(_STREAMS[stream], lambda file: file.end)
+        return self._with_file(_STREAMS[stream], lambda file: file.end)
 
     def read(self, stream: int, offset: int, count: int) -> bytes:
-        def read(file: _File) -> bytes:
+        def read(file: _LogFile) -> bytes:
             before = file.hole[0] if file.hole and offset < file.hole[1] else file.end
             return file.read(offset, min(count, before - offset))
 
-        return self._look(_STREAMS[stream], read)
+        return self._with_file(_STREAMS[stream], read)
 
     def hole(self, stream: int) -> tuple[int, int] | None:
-        return self._look(_STREAMS[stream], lambda file: file.hole)
+        return self._with_file(_STREAMS[stream], lambda file: file.hole)
 
     def marks(self, first: int = 0, count: int | None = None) -> list[Mark]:
-        def read(file: _File) -> bytes:
-            there = file.end // _MARK.size - first
-            wanted = there if count is None else min(count, there)
+        def read(file: _LogFile) -> bytes:
+            available = file.end // _MARK.size - first
+            wanted = available if count is None else min(count, available)
             return file.read(first * _MARK.size, wanted * _MARK.size)
 
-        data = self._look("marks", read)
-        whole = len(data) // _MARK.size * _MARK.size
-        return [Mark(*fields) for fields in _MARK.iter_unpack(data[:whole])]
+        data = self._with_file("marks", read)
+        complete = len(data) // _MARK.size * _MARK.size
+        return [Mark(*fields) for fields in _MARK.iter_unpack(data[:complete])]
 
     def mark_count(self) -> int:
-        return self._look("marks", lambda file: file.end // _MARK.size)
+        return self._with_file("marks", lambda file: file.end // _MARK.size)
 
-    def _look(self, name: str, what: Callable[["_File"], T]) -> T:
+    def _with_file(self, name: str, read: Callable[["_LogFile"], T]) -> T:
         path = f"{self._directory}/{name}"
         try:
             fd = os.open(path, _READ)
         except OSError:
-            return what(_NOTHING)
+            return read(_EMPTY)
         try:
-            found = what(_measure(fd))
-            # The keeper uses the directory of one that has printed nothing again, for another job. If it had done so
-            # before we looked, the file is not here any more.
-            return found if _is_at(fd, path) else what(_NOTHING)
+            return read(_inspect(fd))
         finally:
             os.close(fd)
 
 
-class _File(NamedTuple):
+class _LogFile(NamedTuple):
     fd: int
     end: int
-    """Where the last that was written ends."""
+    """The end of the last data."""
     hole: tuple[int, int] | None
-    """From the first byte that was never written or given up to the last; what lies between two holes is left out."""
+    """From the start of the first hole to the end of the last one. Data between two holes is left out.
+
+    A hole was never written, or was released to save space.
+    """
 
     def read(self, offset: int, count: int) -> bytes:
         if count <= 0:
@@ -82,37 +82,30 @@ class _File(NamedTuple):
             return b""
 
 
-_NOTHING = _File(-1, 0, None)
+_EMPTY = _LogFile(-1, 0, None)
 
 
-def _measure(fd: int) -> _File:
-    about = os.fstat(fd)
-    if not stat.S_ISREG(about.st_mode):
-        return _NOTHING
-    size = about.st_size
+def _inspect(fd: int) -> _LogFile:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        return _EMPTY
+    size = status.st_size
     hole: tuple[int, int] | None = None
     position = 0
-    # Who makes thousands of holes must not keep us counting: the log ends behind the last that we look at.
+    # Thousands of holes must not keep the reader busy: the log ends after the last one that is counted.
     for _ in range(_MOST_HOLES):
         start = _seek(fd, position, os.SEEK_HOLE) if position < size else size
         if start is None or start >= size:
-            return _File(fd, size, hole)
+            return _LogFile(fd, size, hole)
         position = _seek(fd, start, os.SEEK_DATA)
         if position is None:
-            return _File(fd, start, hole)
+            return _LogFile(fd, start, hole)
         hole = (hole[0] if hole else start, position)
-    return _File(fd, position, hole)
-
-
-def _is_at(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.lstat(path))
-    except OSError:
-        return False
+    return _LogFile(fd, position, hole)
 
 
 def _seek(fd: int, position: int, whence: int) -> int | None:
-    """None: there is none behind `position`."""
+    """None: there is nothing of that kind after `position`."""
     try:
         return os.lseek(fd, position, whence)
     except OSError:

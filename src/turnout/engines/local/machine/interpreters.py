@@ -1,4 +1,4 @@
-"""Which Python a runtime means on this machine, and the program names that lead to it."""
+"""The Python interpreter of each runtime on this machine, and the shims `python`, `python3`, … that start it."""
 
 import os
 import subprocess
@@ -9,11 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from turnout import config
-from turnout.engines.local.account import EXECUTE, Account
+from turnout.engines.local.users.account import EXECUTE, Account
 from turnout.errors import Misconfigured
 from turnout.runner.plan import PYTHONS, Runtime
 
-_ASK = "import json, sys; print(json.dumps([sys.version.split()[0], sys.prefix, sys.base_prefix]))"
+_PRINT_VERSION = "import json, sys; print(json.dumps([sys.version.split()[0], sys.prefix, sys.base_prefix]))"
 _SHIM = '#!/bin/sh\nexec "{python}" "$@"\n'
 
 
@@ -21,13 +21,13 @@ class Interpreter(NamedTuple):
     path: str
     version: str
     prefixes: tuple[str, ...]
-    """What it needs to see: its environment, and the installation that was made from."""
+    """The directories that it needs: its environment, and the installation that the environment was made from."""
 
 
 class Runtimes:
-    """One for each runtime of the settings, and the host's for every other name."""
+    """The runtimes of the settings. Every other name gets the host's Python."""
 
-    def __init__(self, directory: Path, account: Account, wanted: dict[str, config.Runtime]) -> None:
+    def __init__(self, directory: Path, account: Account, wanted: dict[str, config.RuntimeSettings]) -> None:
         self._directory = directory
         self._wanted = wanted
         self._host = host_python(account)
@@ -35,7 +35,7 @@ class Runtimes:
         for name, runtime in wanted.items():
             if runtime.python:
                 _check(name, runtime, account)
-                self._by_path.setdefault(runtime.python, ask(runtime.python))
+                self._by_path.setdefault(runtime.python, inspect(runtime.python))
         self._ready = {name: self._make(name) for name in wanted}
         self._default = self._make("")
 
@@ -61,31 +61,27 @@ class Runtimes:
 
 
 def host_python(account: Account) -> Interpreter:
-    """The first python3 on the PATH that the job's user may execute: a real one, and not Turnout's own environment."""
-    ours = sys.prefix if sys.prefix != sys.base_prefix else None
-    passed: list[str] = []
+    """The first python3 on the PATH that jobs may execute. Skips scripts and Turnout's own environment."""
+    own = sys.prefix if sys.prefix != sys.base_prefix else None
+    skipped: list[str] = []
     for directory in [*config.search_path(), "/usr/bin", "/usr/local/bin"]:
         candidate = Path(directory) / "python3"
-        if (
-            not os.path.isfile(candidate)
-            or (ours and candidate.is_relative_to(ours))
-            or _is_script(candidate)
-        ):
+        if not os.path.isfile(candidate) or (own and candidate.is_relative_to(own)) or _is_script(candidate):
             continue
         if account.blocked(candidate, EXECUTE) is None:
-            return ask(str(candidate))
-        passed.append(str(candidate))
+            return inspect(str(candidate))
+        skipped.append(str(candidate))
     raise Misconfigured(
-        f"no python3 on the PATH that {account.name} may execute (passed over: {', '.join(passed) or 'none'}); "
+        f"there is no python3 on the PATH that {account.name} may execute (skipped: {', '.join(skipped) or 'none'}); "
         "install one, such as Debian's python3"
     )
 
 
-def ask(python: str) -> Interpreter:
-    """What the interpreter says of itself."""
+def inspect(python: str) -> Interpreter:
+    """Runs the interpreter to get its version and directories. Raises Misconfigured."""
     try:
         done = subprocess.run(
-            [python, "-I", "-c", _ASK],
+            [python, "-I", "-c", _PRINT_VERSION],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=20,
@@ -93,17 +89,15 @@ def ask(python: str) -> Interpreter:
         )
         version, prefix, base = msgspec.json.decode(done.stdout, type=tuple[str, str, str])
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
-        raise Misconfigured(f"{python} is not a Python that works: {error}") from None
+        raise Misconfigured(f"{python} is not a working Python interpreter: {error}") from None
     real = os.path.dirname(os.path.dirname(os.path.realpath(python)))
-    # Below /usr everything is seen already; an interpreter may also be a link into a third place.
-    prefixes = dict.fromkeys(
-        place for place in (base, prefix, real) if not Path(place).is_relative_to("/usr")
-    )
-    return Interpreter(python, version, tuple(place for place in prefixes if place != "/"))
+    # Everything below /usr is visible anyway. An interpreter may also be a link into a third directory.
+    prefixes = dict.fromkeys(path for path in (base, prefix, real) if not Path(path).is_relative_to("/usr"))
+    return Interpreter(python, version, tuple(path for path in prefixes if path != "/"))
 
 
 def write_shims(directory: Path, python: str) -> None:
-    """Scripts and not links: through a link an interpreter would not find the environment that it belongs to."""
+    """Writes scripts, because through a link an interpreter would not find its environment."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     directory.chmod(0o755)
     text = _SHIM.format(python=python)
@@ -116,22 +110,22 @@ def write_shims(directory: Path, python: str) -> None:
             fresh.rename(shim)
 
 
-def _check(name: str, runtime: config.Runtime, account: Account) -> None:
+def _check(name: str, runtime: config.RuntimeSettings, account: Account) -> None:
     python = Path(runtime.python)
     if not python.is_absolute() or not python.is_file():
         raise Misconfigured(
-            f"[runtimes.{name}] python = {runtime.python!r} must be the path of an interpreter"
+            f"[runtimes.{name}] python = {runtime.python!r} must be the absolute path of an interpreter"
         )
-    wall = account.blocked(python, EXECUTE)
-    if wall is not None:
+    obstacle = account.blocked(python, EXECUTE)
+    if obstacle is not None:
         raise Misconfigured(
-            f"[runtimes.{name}] python = {runtime.python!r} cannot be executed by {account.name}, who runs the jobs: "
-            f"{wall} is in the way"
+            f"[runtimes.{name}] python = {runtime.python!r} cannot be executed by {account.name}: "
+            f"the permissions of {obstacle} do not allow it"
         )
     for target, source in runtime.mounts.items():
         if not Path(source).is_dir() or not target.startswith("/"):
             raise Misconfigured(
-                f"[runtimes.{name}] mounts: {target} = {source!r} must be a path and a directory here"
+                f"[runtimes.{name}] mounts: {target} = {source!r} must be an absolute path and a directory of this host"
             )
 
 
@@ -140,5 +134,5 @@ def _is_script(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(2) == b"#!"
     except OSError:
-        # Not ours to read: whether the job's user may is looked at next.
+        # The service cannot read it. Whether the job's user can is checked next.
         return False

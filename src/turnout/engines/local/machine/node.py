@@ -1,4 +1,4 @@
-"""What this machine has to give: cores, memory, GPUs."""
+"""The resources of this machine: cores, memory, GPUs."""
 
 import contextlib
 import glob
@@ -7,10 +7,11 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from turnout.config import LocalEngine
+from turnout.config import LocalEngineSettings
 from turnout.job import Node
+from turnout.job.resources import millicores
 
-# Cgroup files that say how much memory the service itself, and so whatever it starts, may use: v2, then v1.
+# Cgroup files with the memory limit of the service, and so of everything that it starts: v2, then v1.
 _MEMORY_LIMITS = ("/sys/fs/cgroup{v2}/memory.max", "/sys/fs/cgroup/memory{v1}/memory.limit_in_bytes")
 
 
@@ -18,16 +19,16 @@ class Gpus(NamedTuple):
     count: int
     kind: str = ""
     devices: tuple[str, ...] = ()
-    """Device files that a program needs besides the GPU's own; empty when they are simulated."""
+    """Device files that a program needs besides the GPU's own; empty if the GPUs are simulated."""
 
 
-def node(settings: LocalEngine, gpus: Gpus) -> Node:
-    cpu = len(os.sched_getaffinity(0)) * settings.overcommit
-    return Node(socket.gethostname(), cpu, memory(), gpus.count, gpus.kind)
+def node(settings: LocalEngineSettings, gpus: Gpus) -> Node:
+    promised = millicores(len(os.sched_getaffinity(0)) * settings.overcommit)
+    return Node(socket.gethostname(), promised, memory(), gpus.count, gpus.kind)
 
 
 def memory() -> int:
-    """The machine's, or what the service's own cgroup allows if that is less."""
+    """The machine's memory, or the limit of the service's own cgroup if that is less."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     own = _own_cgroups()
     for pattern in _MEMORY_LIMITS:
@@ -37,7 +38,7 @@ def memory() -> int:
 
 
 def find_gpus(wanted: str | int) -> Gpus:
-    """A number is simulated: devices that nobody has, so that their assignment can be seen and tested."""
+    """A number simulates so many GPUs, so that their assignment can be tested without any."""
     if isinstance(wanted, int):
         return Gpus(wanted)
     if not os.path.exists("/dev/nvidiactl"):
@@ -46,7 +47,7 @@ def find_gpus(wanted: str | int) -> Gpus:
 
 
 def _nvidia() -> Gpus:
-    # Imported only where there is a driver: it is not needed anywhere else.
+    # Imported only if there is a driver.
     import pynvml
 
     try:
@@ -68,7 +69,7 @@ def _shared_devices() -> list[str]:
 
 
 def _own_cgroups() -> dict[str, str]:
-    """Where this process is in the unified hierarchy (`v2`) and in that of the memory controller (`v1`)."""
+    """The cgroup of this process in the unified hierarchy (`v2`) and in the memory controller's (`v1`)."""
     found = {"v1": "", "v2": ""}
     with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
         for line in file:

@@ -1,7 +1,7 @@
-"""Bubblewrap: whether it works here, and the part of its options that is the same for every replica.
+"""Bubblewrap: whether it works on this machine, and the options that are the same for every replica.
 
-The root that a replica sees is built up from nothing: /usr and the links into it, a few files of /etc, a /dev of
-harmless devices. What is not named here is not there.
+A replica's root directory has /usr and the links into it, a few files of /etc, and a /dev of harmless devices. Nothing
+else is visible, unless it is listed here.
 """
 
 import glob
@@ -10,12 +10,15 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from turnout.config import Settings
-from turnout.engines.local.account import Account, group_name
+from turnout.engines.local.users.account import Account
 from turnout.errors import Misconfigured
-from turnout.runner.plan import OUTLETS
+from turnout.runner.plan import STREAM_PIPES
+from turnout.runner.supervisor.replicas import seccomp
+from turnout.runner.supervisor.replicas.spawn import SECCOMP_FD
 
 _log = logging.getLogger(__name__)
 
@@ -24,10 +27,10 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
     "fd": "/proc/self/fd",
     "stdin": "/proc/self/fd/0",
-    "stdout": f"{OUTLETS}/stdout",
-    "stderr": f"{OUTLETS}/stderr",
+    "stdout": f"{STREAM_PIPES}/stdout",
+    "stderr": f"{STREAM_PIPES}/stderr",
 }
-# What programs look into and nobody minds: names of protocols, time zone, certificates, where libraries lie.
+# Files that programs read and that reveal nothing: names of protocols, time zone, certificates, library paths.
 _ETC = (
     "alternatives", "debian_version",
     "gai.conf", "host.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic",
@@ -36,30 +39,51 @@ _ETC = (
 )  # fmt: skip
 
 
+def write_resolver(etc: Path, text: str) -> None:
+    """Writes the sandbox's /etc/resolv.conf."""
+    _write(etc, "resolv.conf", text)
+
+
+def write_users(etc: Path, accounts: Iterable[Account]) -> None:
+    """Writes the sandbox's /etc/passwd and /etc/group. The names of users do not contain those of projects."""
+    accounts = list(accounts)
+    users = [f"{user.name}:x:{user.uid}:{user.gid}::/workspace:/bin/sh\n" for user in accounts]
+    groups = [f"{user.name}:x:{user.gid}:\n" for user in accounts]
+    root, nobody = (
+        "root:x:0:0:root:/root:/usr/sbin/nologin\n",
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    )
+    _write(etc, "passwd", "".join([root, *users, nobody]))
+    _write(etc, "group", "".join(["root:x:0:\n", *groups, "nogroup:x:65534:\n"]))
+
+
 def options(settings: Settings, account: Account, etc: Path) -> tuple[str, ...]:
-    """Bubblewrap and its options; empty when replicas run without a sandbox. Raises Misconfigured."""
+    """Bubblewrap's command and options; empty: replicas run without a sandbox. Raises Misconfigured."""
     wanted = settings.engines.local.sandbox
     if wanted == "none":
         return ()
     bwrap = shutil.which("bwrap")
     if bwrap:
-        _write_etc(etc, account)
+        _write_etc(etc)
         found = (bwrap, *_options(etc, _make_devices(etc.with_name(".dev"))))
         trouble = _try(found, account)
         if not trouble:
-            return found
+            return (*found, *_filter(settings))
     else:
         trouble = "it is not installed"
     if wanted == "bubblewrap":
         raise Misconfigured(
-            f'[engines.local] sandbox = "bubblewrap", but bubblewrap does not work here: {trouble}'
+            f'[engines.local] sandbox = "bubblewrap", but bubblewrap does not work on this machine: {trouble}'
         )
     if not settings.loopback:
         raise Misconfigured(
-            f"bubblewrap does not work here ({trouble}), and without it jobs are not kept apart, which is allowed on "
-            'loopback only: install bubblewrap, listen on 127.0.0.1, or set [engines.local] sandbox = "none"'
+            f"bubblewrap does not work on this machine ({trouble}). Without it jobs are not isolated, which is allowed "
+            'on loopback only: install bubblewrap, listen on 127.0.0.1, or set [engines.local] sandbox = "none"'
         )
-    _log.warning("NO SANDBOX: bubblewrap does not work here (%s). Jobs can read each other's files.", trouble)
+    _log.warning(
+        "NO SANDBOX: bubblewrap does not work on this machine (%s). Jobs can read each other's files.",
+        trouble,
+    )
     return ()
 
 
@@ -74,11 +98,11 @@ def _options(etc: Path, devices: Path | None) -> list[str]:
     ]
     found += ["--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
     for name in _ROOTS:
-        place = Path("/", name)
-        if place.is_symlink():
-            found += ["--symlink", os.readlink(place), str(place)]
-        elif place.is_dir():
-            found += ["--ro-bind", str(place), str(place)]
+        path = Path("/", name)
+        if path.is_symlink():
+            found += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            found += ["--ro-bind", str(path), str(path)]
     found += ["--ro-bind", str(etc), "/etc", "--proc", "/proc"]
     if devices:
         found += ["--dev-bind", str(devices), "/dev"]
@@ -91,8 +115,18 @@ def _options(etc: Path, devices: Path | None) -> list[str]:
     return [*found, "--symlink", "/tmp", "/var/tmp"]
 
 
+def _filter(settings: Settings) -> tuple[str, ...]:
+    """The supervisor passes the filter to bubblewrap as this descriptor."""
+    if not settings.engines.local.seccomp:
+        return ()
+    if not seccomp.program():
+        _log.warning("jobs may use all system calls: there is no seccomp filter for this kind of processor")
+        return ()
+    return ("--seccomp", str(SECCOMP_FD))
+
+
 def _make_devices(directory: Path) -> Path | None:
-    """The sandbox's /dev as one directory to bind: each bind takes bubblewrap 0.1 ms. Only root can make devices."""
+    """Makes the sandbox's /dev as one directory, because each bind takes 0.1 ms. None: only root can do that."""
     try:
         directory.mkdir(mode=0o755, exist_ok=True)
         (directory / "shm").mkdir(mode=0o755, exist_ok=True)
@@ -102,15 +136,25 @@ def _make_devices(directory: Path) -> Path | None:
             if not (directory / name).is_symlink():
                 (directory / name).symlink_to(target)
         for device in glob.glob("nvidia*", root_dir="/dev") + glob.glob("nvidia-caps/*", root_dir="/dev"):
-            place = directory / device  # where a replica's GPUs are bound
-            place.parent.mkdir(mode=0o755, exist_ok=True)
+            target = directory / device  # a replica's GPUs are bound here
+            target.parent.mkdir(mode=0o755, exist_ok=True)
             if Path("/dev", device).is_char_device():
-                place.touch()
-        # On a file system that is mounted without devices they exist, but cannot be opened.
+                target.touch()
+        # On a file system that is mounted with nodev, devices exist but cannot be opened.
         with (directory / "null").open("wb"):
             return directory
     except OSError:
         return None
+
+
+def _write(etc: Path, name: str, text: str) -> None:
+    """Atomically, because running sandboxes use this directory."""
+    path = etc / name
+    if not path.is_file() or path.read_text() != text:
+        fresh = etc.with_name(f"{etc.name}.{name}")
+        fresh.write_text(text)
+        fresh.chmod(0o644)
+        fresh.rename(path)
 
 
 def _make_device(path: Path, number: int) -> None:
@@ -119,10 +163,10 @@ def _make_device(path: Path, number: int) -> None:
         path.chmod(0o666)
 
 
-def _write_etc(etc: Path, account: Account) -> None:
-    """A copy: one directory to bind instead of thirty files. It is made anew when the host's has changed."""
+def _write_etc(etc: Path) -> None:
+    """Copies files of the host's /etc if they have changed: one directory to bind instead of thirty files."""
     stamp = etc.with_name(etc.name + ".stamp")
-    seen = repr((account, [_changed(Path("/etc", name)) for name in _ETC]))
+    seen = repr([_modified(Path("/etc", name)) for name in _ETC])
     if etc.is_dir() and stamp.is_file() and stamp.read_text() == seen:
         return
     fresh = etc.with_name(etc.name + ".new")
@@ -130,10 +174,6 @@ def _write_etc(etc: Path, account: Account) -> None:
     fresh.mkdir(mode=0o755, parents=True)
     for name in _ETC:
         _copy(Path("/etc", name), fresh / name)
-    home = "/workspace"
-    people = f"root:x:0:0:root:/root:/usr/sbin/nologin\n{account.name}:x:{account.uid}:{account.gid}::{home}:/bin/sh\n"
-    (fresh / "passwd").write_text(people + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n")
-    (fresh / "group").write_text(f"root:x:0:\n{group_name(account.gid)}:x:{account.gid}:\nnogroup:x:65534:\n")
     (fresh / "hosts").write_text("127.0.0.1 localhost\n")
     fresh.chmod(0o755)
     shutil.rmtree(etc, ignore_errors=True)
@@ -141,7 +181,7 @@ def _write_etc(etc: Path, account: Account) -> None:
     stamp.write_text(seen)
 
 
-def _changed(path: Path) -> int:
+def _modified(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -160,8 +200,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _try(command: tuple[str, ...], account: Account) -> str:
-    """Why it does not work; empty if it does. As the user that will run it, and as the keeper starts it."""
-    # Mounts are shown in namespaces that the keeper makes itself (see `runner.keeper.mounts`).
+    """Runs it as a job's user, the way the supervisor does. Returns why that fails; empty: it works."""
+    # The supervisor makes a mount namespace around the sandbox (see `runner.supervisor.replicas.mounts`).
     outer = shutil.which("unshare")
     if outer:
         command = (outer, "--user", "--map-current-user", "--mount", *command)
@@ -178,4 +218,4 @@ def _try(command: tuple[str, ...], account: Account) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return done.stderr.strip() or f"it answered {done.returncode}" if done.returncode else ""
+    return done.stderr.strip() or f"it exited with code {done.returncode}" if done.returncode else ""

@@ -1,33 +1,33 @@
-"""What a tree of processes uses at the moment, and what GPUs do."""
+"""Measures what a tree of processes and GPUs use at the moment."""
 
 import contextlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from turnout.runner.keeper.processes import children
+from turnout.runner.supervisor.procfs import children
 
 
 class Usage(NamedTuple):
     cpu: float
-    """Seconds since it began."""
+    """Seconds of CPU time since the start."""
     memory: int
     io: int
-    """Bytes read and written, also through pipes and sockets, as far as that may be seen."""
+    """Bytes read and written, also through pipes and sockets, of the processes whose counters are readable."""
 
 
 class GpuUsage(NamedTuple):
-    """Percentages, on average over the devices."""
+    """Percentages, averaged over the devices."""
 
     busy: float
     memory: float
 
 
-def of_tree(root: int) -> Usage | None:
-    """Of a process and all below it; None: it is gone. A sandboxed one is bubblewrap's, seen from outside."""
-    # Only here: a service that measures nothing does not need it.
+def measure_tree(root: int) -> Usage | None:
+    """The usage of a process and its descendants; None: it has ended. For a sandbox, `root` is bubblewrap's process."""
+    # Imported here: a service that measures nothing does not need it.
     import psutil
 
-    cpu, io, own, common = 0.0, 0, 0, 0
+    cpu, io, private, shared = 0.0, 0, 0, 0
     waiting, seen = [root], 0
     while waiting:
         pid = waiting.pop()
@@ -39,19 +39,19 @@ def of_tree(root: int) -> Usage | None:
             continue
         waiting += children(pid)
         seen += 1
-        # With what those used that have ended.
+        # Including children that have ended.
         cpu += times.user + times.system + times.children_user + times.children_system
-        # What several map counts once.
-        own += memory.rss - memory.shared
-        common = max(common, memory.shared)
+        # Shared memory counts once.
+        private += memory.rss - memory.shared
+        shared = max(shared, memory.shared)
         with contextlib.suppress(psutil.Error):
             counters = process.io_counters()
             io += counters.read_chars + counters.write_chars
-    return Usage(cpu, own + common, io) if seen else None
+    return Usage(cpu, private + shared, io) if seen else None
 
 
-def of_gpus(devices: Iterable[int]) -> GpuUsage | None:
-    """None: there are none, or the driver does not tell."""
+def measure_gpus(devices: Iterable[int]) -> GpuUsage | None:
+    """None: there are no devices, or the driver does not say."""
     numbers = list(devices)
     if not numbers:
         return None

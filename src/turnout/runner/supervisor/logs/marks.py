@@ -1,8 +1,6 @@
-"""Marks: when a replica's two streams had how many bytes.
+"""Log files of one replica and their marks: when each stream had how many bytes.
 
-The programs write into files themselves; no byte passes through here. A one-shot inotify watch on the replica's
-directory tells that something was written; it is armed again a little later, so that a program that prints without
-pause costs one look in a while and not one for each write.
+Programs write into the files themselves; no byte passes through here.
 """
 
 import contextlib
@@ -13,14 +11,15 @@ import struct
 import time
 from collections.abc import Callable
 
-from .say import Outage
-from .spares import PIPES, make_pipes
+from ..diagnostics import Outage, run_safely
+from ..replicas.spares import PIPES, make_pipes
+from ..replicas.users import acting_as
 
 MARK = struct.Struct("<QQQ")
 """Time in ns, size of stdout, size of stderr."""
 
 APART = 1_000_000
-"""Marks are at least so many ns apart: the lines that share one are told apart by the nanoseconds between."""
+"""Nanoseconds between two marks at least, so that the lines of one mark can get different times."""
 
 _HEAD = 1 << 20
 _IN_MODIFY, _IN_ONESHOT, _IN_ONLYDIR = 0x2, 0x80000000, 0x01000000
@@ -35,14 +34,14 @@ _libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
 
 
 class Watcher:
-    """Calls back, once for each arming, when something in a directory was written. `fd` goes into the loop."""
+    """Calls back when something in a directory is written, once for each `arm`. The loop watches `fd`."""
 
     def __init__(self) -> None:
         self.fd: int = _libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
         self._armed: dict[int, Callable[[], None]] = {}
 
     def arm(self, directory: str, then: Callable[[], None]) -> int:
-        """-1 when the kernel has no watch left: the log then has a mark at its end only."""
+        """Returns -1 if the kernel has no watch left. Then the log gets only its last mark."""
         watch: int = _libc.inotify_add_watch(
             self.fd, directory.encode(), _IN_MODIFY | _IN_ONESHOT | _IN_ONLYDIR
         )
@@ -63,36 +62,37 @@ class Watcher:
         while at < len(events):
             watch, _, _, length = struct.unpack_from("iIII", events, at)
             at += 16 + length
-            # Each firing is followed by a notice that the watch is gone, which finds nothing here.
+            # The kernel also reports that a one-shot watch is gone; that event finds nothing here.
             then = self._armed.pop(watch, None)
             if then is not None:
-                then()
+                run_safely(then)
 
 
-class Outlets:
-    """The pipes that are /dev/stdout and /dev/stderr in a sandbox.
+class StreamPipes:
+    """The pipes behind /dev/stdout and /dev/stderr in a sandbox.
 
-    A shell that redirects to them opens them anew and cuts off what is there: with the log itself behind those names,
-    `echo x > /dev/stderr` would erase it. What comes out of the pipes is appended to the log here.
+    A shell that redirects to one of these names opens it anew and truncates it. If it were the log itself, `echo x >
+    /dev/stderr` would erase the log. So it is a pipe, and what comes out of it is appended to the log.
     """
 
-    def __init__(self, directory: str, log: "Log") -> None:
+    def __init__(self, directory: str, log: "Log", user: int) -> None:
         self._streams = log.streams
-        self._held = [b"", b""]
-        self.fds = self.open(directory)
+        self._unwritten = [b"", b""]
+        self.fds = self.open(directory, user)
 
     @staticmethod
-    def open(directory: str) -> tuple[int, int]:
-        """The reading ends, which are made if they are missing. Raises OSError."""
-        try:
-            return Outlets._open(directory)
-        except FileNotFoundError:
-            make_pipes(directory)
-            return Outlets._open(directory)
+    def open(directory: str, user: int) -> tuple[int, int]:
+        """The reading ends. Missing pipes are made as this user. Raises OSError."""
+        with acting_as(user):
+            try:
+                return StreamPipes._open(directory)
+            except FileNotFoundError:
+                make_pipes(directory)
+                return StreamPipes._open(directory)
 
     @staticmethod
     def _open(directory: str) -> tuple[int, int]:
-        # Open for writing too: without a writer a pipe would always be ready to tell of its end.
+        # Open for writing too: a pipe without a writer would always be ready and at its end.
         flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
         out = os.open(f"{directory}/{PIPES[0]}", flags)
         try:
@@ -101,32 +101,32 @@ class Outlets:
             os.close(out)
             raise
 
-    def pour(self, number: int) -> bool:
-        """All that one holds at the moment. False: the disk is full, and it is to be called again after a while."""
-        if not self._held[number]:
+    def copy(self, number: int) -> bool:
+        """Appends what one pipe holds to the log. False if the disk is full: call again after a while."""
+        if not self._unwritten[number]:
             with contextlib.suppress(BlockingIOError):
-                # One turn takes no more than a pipe can hold: who writes without pause must not keep us here.
-                self._held[number] = os.read(self.fds[number], 1 << 20)
-        while self._held[number]:
+                # One read at a time, so that a program that writes without pause does not block the supervisor.
+                self._unwritten[number] = os.read(self.fds[number], 1 << 20)
+        while self._unwritten[number]:
             try:
-                sent = os.write(self._streams[number], self._held[number])
+                sent = os.write(self._streams[number], self._unwritten[number])
             except OSError as error:
                 FULL.failed(error)
                 return False
-            self._held[number] = self._held[number][sent:]
-            FULL.over()
+            self._unwritten[number] = self._unwritten[number][sent:]
+            FULL.recovered()
         return True
 
     def close(self) -> None:
         for number, fd in enumerate(self.fds):
-            # What was held before, then what is there since.
-            if self.pour(number):
-                self.pour(number)
+            # First what a full disk held up, then what has come since.
+            if self.copy(number):
+                self.copy(number)
             os.close(fd)
 
 
 class Log:
-    """The two streams of one replica, open for appending, and their index."""
+    """The two streams of a replica, open for appending, and their marks."""
 
     def __init__(self, directory: str, limit: int) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -137,7 +137,7 @@ class Log:
             os.open(directory + "/stderr", flags, 0o640),
         )
         self.behind = False
-        """The disk was full when the last mark was to be written: `mark` is to be called again."""
+        """The last mark did not fit on a full disk: call `mark` again."""
         self._marks = -1
         self._at = 0
         self._sizes = (0, 0)
@@ -145,9 +145,13 @@ class Log:
         if os.path.exists(directory + "/marks"):
             self._resume()
 
+    @property
+    def printed(self) -> bool:
+        return self.behind or self._sizes != (0, 0)
+
     def mark(self) -> bool:
-        """Whether it had grown since the last one."""
-        # Without a sandbox a program can cut off its own log. Marks never go back.
+        """Adds a mark if the log has grown. Returns whether it had."""
+        # Without a sandbox a program can truncate its own log, but marks never go back.
         out = max(os.fstat(self.streams[0]).st_size, self._sizes[0])
         err = max(os.fstat(self.streams[1]).st_size, self._sizes[1])
         if (out, err) == self._sizes:
@@ -160,13 +164,15 @@ class Log:
         return True
 
     def trim(self) -> bool:
-        """Beyond the limit only the first MiB and the last half of the limit are kept. Whether it had to."""
+        """Beyond the limit, keeps only the first MiB and the last half of the limit. Returns whether it removed
+        something.
+        """
         cut = False
         for stream, size in enumerate(self._sizes):
             if size - self._kept_from[stream] <= self.limit - _HEAD:
                 continue
             tail = (size - max(self.limit // 2, 1 << 16)) & ~0xFFF
-            if tail > _HEAD and self._punch(stream, tail):
+            if tail > _HEAD and self._punch_hole(stream, tail):
                 cut = True
             self._kept_from[stream] = max(tail, 0)
         return cut
@@ -184,14 +190,16 @@ class Log:
             if wrote != len(mark):
                 os.ftruncate(self._marks, os.fstat(self._marks).st_size - wrote)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except FileNotFoundError:
+            return True  # the directory was removed, so nobody can read a mark
         except OSError as error:
             FULL.failed(error)
             return False
-        FULL.over()
+        FULL.recovered()
         return True
 
     def _resume(self) -> None:
-        """After a restart of the keeper: go on where the index ends."""
+        """Continues after the last mark of an earlier supervisor or an earlier start."""
         self._open_marks()
         whole = os.fstat(self._marks).st_size // MARK.size * MARK.size
         os.ftruncate(self._marks, whole)
@@ -201,7 +209,7 @@ class Log:
                 self._at, *sizes = MARK.unpack(file.read(MARK.size))
             self._sizes = (sizes[0], sizes[1])
 
-    def _punch(self, stream: int, until: int) -> bool:
+    def _punch_hole(self, stream: int, until: int) -> bool:
         mode = _PUNCH_HOLE | _KEEP_SIZE
         return _libc.fallocate(self.streams[stream], mode, _HEAD, until - _HEAD) == 0
 

@@ -1,8 +1,8 @@
-"""Limits on CPU, memory and processes, by cgroups that are made once and used again and again.
+"""Limits on CPU, memory and processes by cgroups, which are made once and reused.
 
-Moving a process between cgroups takes the kernel some ten milliseconds, so none is moved. Under version 1 the keeper
-itself goes into the cgroup (a thread that moves itself is spared the wait), starts the process there and comes back;
-under version 2 the process is born in it.
+To move a process between cgroups takes the kernel some ten milliseconds, so no process is moved. Under version 1 the
+supervisor itself enters the cgroup (a thread that moves itself does not wait), starts the process there and leaves;
+under version 2 the process is created in it.
 """
 
 import contextlib
@@ -12,44 +12,46 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-from .say import say
+from ..diagnostics import log_message
 
 _PERIOD = 100_000
-_LEAST_MEMORY = 16 << 20
-"""The keeper is in there for a moment too."""
+_MIN_MEMORY = 16 << 20
+"""The supervisor is in the cgroup for a moment too."""
 _CONTROLLERS = ("cpu", "memory", "pids")
 
 
 class Slot:
-    """A cgroup that holds one replica at a time."""
+    """A cgroup for one replica at a time."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.memory = 0
-        self.born_in = -1
-        """A descriptor of the cgroup for clone3; -1: the keeper has to be in it when it starts the process."""
+        self.clone_fd = -1
+        """Descriptor of the cgroup for clone3; -1: the supervisor has to enter it to start the process."""
         self._set: dict[str, str] = {}
         self._kills = 0
         self.tracks_only = False
-        """It limits nothing but the number of processes: it is there so that none of them can get away."""
+        """It limits only the number of processes, and is there so that none of them can escape."""
 
     def limit(self, plan: dict[str, Any]) -> None:
-        self.tracks_only = not plan["cpu"] and not plan["memory"]
-        self.memory = max(plan["memory"], _LEAST_MEMORY) if plan["memory"] else 0
-        for path, value in self._wanted(plan["cpu"], self.memory, plan["processes"]):
+        self.tracks_only = not plan["millicores"] and not plan["memory"]
+        self.memory = max(plan["memory"], _MIN_MEMORY) if plan["memory"] else 0
+        for path, value in self._settings(plan["millicores"], self.memory, plan["processes"]):
             self._write(path, value)
         if not self.tracks_only:
             self._kills = self._count_kills()
 
     def resume(self) -> None:
-        """One that an earlier keeper had limited: what was killed in it before is not known to be of this replica."""
+        """Takes over a slot of an earlier supervisor. Kills before that may belong to another replica, so they do not
+        count.
+        """
         try:
             self._kills = self._count_kills()
         except FileNotFoundError:
             self.tracks_only = True
 
     def memory_kills(self) -> int:
-        """How many processes the kernel killed because the replica needed more memory than it may have."""
+        """How many processes the kernel killed because the replica exceeded its memory limit."""
         return 0 if self.tracks_only else self._count_kills() - self._kills
 
     @contextlib.contextmanager
@@ -59,11 +61,11 @@ class Slot:
     def remove(self) -> None:
         raise NotImplementedError
 
-    def end_all(self) -> bool:
-        """Kills whatever is in it; False when there is nothing."""
+    def kill_all(self) -> bool:
+        """Kills everything in it. False if it was empty."""
         pids = [pid for pid in self._pids() if pid != os.getpid()]
         if pids:
-            # Nobody in there can fork any more while we go through them.
+            # Now no process in it can fork while they are killed one by one.
             self._write(self._pids_max, "0")
         for pid in pids:
             with contextlib.suppress(OSError):
@@ -74,7 +76,7 @@ class Slot:
     def _pids_max(self) -> str:
         raise NotImplementedError
 
-    def _wanted(self, cpu: float, memory: int, processes: int) -> list[tuple[str, str]]:
+    def _settings(self, millicores: int, memory: int, processes: int) -> list[tuple[str, str]]:
         raise NotImplementedError
 
     def _pids(self) -> list[int]:
@@ -84,24 +86,26 @@ class Slot:
         raise NotImplementedError
 
     def _write(self, path: str, value: str) -> None:
-        """Only what differs from the last time: most replicas want what the one before them wanted."""
+        """Writes only what differs from the last time: most replicas have the same limits as the one before."""
         if self._set.get(path) != value:
             write(path, value)
             self._set[path] = value
 
 
 class SlotV1(Slot):
-    def __init__(self, number: int, base: dict[str, str], home: list[int], away: list[int]) -> None:
+    def __init__(
+        self, number: int, base: dict[str, str], own_tasks: list[int], parent_tasks: list[int]
+    ) -> None:
         super().__init__(number)
         self._at = {controller: f"{path}-{number}" for controller, path in base.items()}
-        self._home = home
-        self._away = away
+        self._own_tasks = own_tasks
+        self._parent_tasks = parent_tasks
         self._tasks: list[int] = [self._make("pids")]
-        """In the order of the controllers; those that limit are made when they are first wanted."""
+        """In the order of the controllers. Those that limit are made when they are first needed."""
         self._swap = self._at["memory"] + "/memory.memsw.limit_in_bytes"
 
     def limit(self, plan: dict[str, Any]) -> None:
-        if len(self._tasks) == 1 and (plan["cpu"] or plan["memory"]):
+        if len(self._tasks) == 1 and (plan["millicores"] or plan["memory"]):
             self._tasks = [self._make("cpu"), self._make("memory"), *self._tasks]
         super().limit(plan)
 
@@ -117,7 +121,7 @@ class SlotV1(Slot):
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        # The one that counts processes is the last.
+        # The `pids` controller is the last.
         first = -1 if self.tracks_only else 0
         try:
             for tasks in self._tasks[first:]:
@@ -127,39 +131,41 @@ class SlotV1(Slot):
             self._leave(first)
 
     def _leave(self, first: int) -> None:
-        """The process is there already, so nothing is raised. If our own cgroup was removed, to the one above it."""
-        for home, away in zip(self._home[first:], self._away[first:], strict=True):
+        """Raises nothing, because the process exists already. If the supervisor's own cgroup was removed, it goes to
+        the parent.
+        """
+        for own_tasks, parent_tasks in zip(self._own_tasks[first:], self._parent_tasks[first:], strict=True):
             try:
-                os.write(home, b"0")
+                os.write(own_tasks, b"0")
             except OSError as error:
-                say(f"the keeper's own cgroup is gone: {error}")
+                log_message(f"the supervisor's own cgroup was removed: {error}")
                 with contextlib.suppress(OSError):
-                    os.write(away, b"0")
+                    os.write(parent_tasks, b"0")
 
     @property
     def _pids_max(self) -> str:
         return self._at["pids"] + "/pids.max"
 
-    def _wanted(self, cpu: float, memory: int, processes: int) -> list[tuple[str, str]]:
+    def _settings(self, millicores: int, memory: int, processes: int) -> list[tuple[str, str]]:
         if self.tracks_only:
             return [(self._pids_max, str(processes or "max"))]
-        quota = str(max(1000, int(cpu * _PERIOD))) if cpu else "-1"
-        wanted = [
+        quota = str(_quota(millicores)) if millicores else "-1"
+        settings = [
             (self._at["cpu"] + "/cpu.cfs_period_us", str(_PERIOD)),
             (self._at["cpu"] + "/cpu.cfs_quota_us", quota),
             (self._pids_max, str(processes or "max")),
         ]
         limit = (self._at["memory"] + "/memory.limit_in_bytes", str(memory or -1))
         if self._set.get(limit[0]) != limit[1] and os.path.exists(self._swap):
-            # With swap may never be less than without: let go of the one before the other is set.
-            return [*wanted, (self._swap, "-1"), limit, (self._swap, limit[1])]
-        return [*wanted, limit]
+            # The limit with swap may never be below the one without, so it is lifted before the other is set.
+            return [*settings, (self._swap, "-1"), limit, (self._swap, limit[1])]
+        return [*settings, limit]
 
     def _pids(self) -> list[int]:
-        # Opened anew each time: the kernel makes the list only once for each opening.
+        # Opened anew each time, because the kernel makes the list once for each open file.
         fd = os.open(self._at["pids"] + "/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # A part of a long one will do: whoever looks comes again until there is none.
+            # The start of a long list is enough: the caller repeats this until the list is empty.
             return [int(pid) for pid in os.read(fd, 1 << 16).split(b"\n")[:-1]]
         finally:
             os.close(fd)
@@ -174,37 +180,37 @@ class SlotV2(Slot):
         self._at = f"{base}-{number}"
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._at)
-        self.born_in = os.open(self._at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.clone_fd = os.open(self._at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def remove(self) -> None:
         os.rmdir(self._at)
 
-    def end_all(self) -> bool:
+    def kill_all(self) -> bool:
         if count(read(self._at + "/cgroup.events"), "populated") == 0:
             return False
         try:
             write(self._at + "/cgroup.kill", "1")
         except OSError:
             # Before Linux 5.14.
-            return super().end_all()
+            return super().kill_all()
         return True
 
     @property
     def _pids_max(self) -> str:
         return self._at + "/pids.max"
 
-    def _wanted(self, cpu: float, memory: int, processes: int) -> list[tuple[str, str]]:
-        wanted = [
+    def _settings(self, millicores: int, memory: int, processes: int) -> list[tuple[str, str]]:
+        settings = [
             (
                 self._at + "/cpu.max",
-                f"{max(1000, int(cpu * _PERIOD))} {_PERIOD}" if cpu else f"max {_PERIOD}",
+                f"{_quota(millicores)} {_PERIOD}" if millicores else f"max {_PERIOD}",
             ),
             (self._at + "/memory.max", str(memory or "max")),
             (self._at + "/memory.oom.group", "1"),
             (self._pids_max, str(processes or "max")),
         ]
         swap = self._at + "/memory.swap.max"
-        return [*wanted, (swap, "0" if memory else "max")] if os.path.exists(swap) else wanted
+        return [*settings, (swap, "0" if memory else "max")] if os.path.exists(swap) else settings
 
     def _pids(self) -> list[int]:
         return [int(pid) for pid in read(self._at + "/cgroup.procs").split()]
@@ -214,44 +220,44 @@ class SlotV2(Slot):
 
 
 class Slots:
-    """The pool. `kind` tells people how limits are kept."""
+    """The pool of slots. `kind` says how limits are enforced, for users."""
 
     def __init__(
         self,
         kind: str,
         base: dict[str, str] | str,
-        home: list[int] | None = None,
-        away: list[int] | None = None,
+        own_tasks: list[int] | None = None,
+        parent_tasks: list[int] | None = None,
     ) -> None:
         self.kind = kind
         self._base = base
-        """What the paths of all slots begin with, for each controller or for all together."""
-        self._home = home or []
-        self._away = away or []
+        """The start of the paths of all slots, for each controller or for all together."""
+        self._own_tasks = own_tasks or []
+        self._parent_tasks = parent_tasks or []
         self._free: list[Slot] = []
         self._used: set[int] = set()
         self._next = 0
 
-    def take(self, plan: dict[str, Any]) -> Slot | None:
-        """None for a sandbox without limits, and when the kernel refuses: rlimits have to do then.
+    def acquire(self, plan: dict[str, Any]) -> Slot | None:
+        """Returns None for a sandbox without limits, and if the kernel refuses: then rlimits are used.
 
-        A sandbox takes all its processes with it when it ends. Without one a daemon that has emptied its environment
-        and closed its files can be known by its cgroup only.
+        A sandbox kills all its processes when it ends. Without one, a daemon that has emptied its environment and
+        closed its files can only be found by its cgroup.
         """
-        if "sandbox" in plan and not plan["cpu"] and not plan["memory"]:
+        if "sandbox" in plan and not plan["millicores"] and not plan["memory"]:
             return None
         slot = self._free.pop() if self._free else None
         try:
             slot = slot or self._make(self._unused())
             slot.limit(plan)
         except OSError as error:
-            say(f"no cgroup: {error}")
+            log_message(f"no cgroup: {error}")
             return None
         self._used.add(slot.number)
         return slot
 
-    def retake(self, number: int) -> Slot | None:
-        """The one that a replica is in which an earlier keeper started."""
+    def adopt(self, number: int) -> Slot | None:
+        """The slot of a replica that an earlier supervisor started."""
         try:
             slot = self._make(number)
             slot.resume()
@@ -260,23 +266,36 @@ class Slots:
         self._used.add(number)
         return slot
 
-    def give_back(self, slot: Slot) -> None:
-        """It must be empty."""
+    def number_of(self, pid: int) -> int:
+        """The number of the slot that a process is in; -1 if it is in none."""
+        names = self._base.values() if isinstance(self._base, dict) else (self._base,)
+        ends = tuple(name.rpartition("/")[2] + "-" for name in names)
+        with contextlib.suppress(OSError):
+            for line in read(f"/proc/{pid}/cgroup").splitlines():
+                name, _, number = line.rpartition("/")[2].rpartition("-")
+                if name + "-" in ends and number.isdecimal():
+                    return int(number)
+        return -1
+
+    def release(self, slot: Slot) -> None:
+        """The slot must be empty."""
         self._used.discard(slot.number)
         self._free.append(slot)
 
     def close(self) -> None:
-        """At the end of the keeper: nothing of it stays behind."""
+        """Removes all cgroups, when the supervisor exits."""
         with contextlib.suppress(OSError):
             for slot in self._free:
                 slot.remove()
-            for tasks in self._away:
+            for tasks in self._parent_tasks:
                 os.write(tasks, b"0")
             for path in self._base.values() if isinstance(self._base, dict) else ():
                 os.rmdir(path + "-keeper")
 
     def _unused(self) -> int:
-        """Called when none is free, so what is below is used, but for gaps that an earlier keeper left: they stay."""
+        """Called when no slot is free, so all numbers below `_next` are used, except gaps that an earlier supervisor
+        left.
+        """
         while self._next in self._used:
             self._next += 1
         return self._next
@@ -285,86 +304,91 @@ class Slots:
         return (
             SlotV2(number, self._base)
             if isinstance(self._base, str)
-            else SlotV1(number, self._base, self._home, self._away)
+            else SlotV1(number, self._base, self._own_tasks, self._parent_tasks)
         )
 
 
-def find(
+def set_up(
     name: str, uid: int, gid: int, root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup"
 ) -> Slots | None:
-    """Makes a place below our own cgroups that `uid` may work in, and goes there. None: we may not.
+    """Makes a cgroup below the supervisor's own that `uid` may use, and moves there. None if that is not allowed.
 
-    The place is one for each user; in it everything of this keeper is called `<name>-…`.
+    There is one such cgroup for each user. In it, all names of this supervisor start with `<name>-`.
     """
     try:
-        ours = dict(line.split(":", 2)[1:] for line in read(own).splitlines())
+        own_paths = dict(line.split(":", 2)[1:] for line in read(own).splitlines())
         if os.path.exists(root + "/cgroup.controllers"):
-            return _version_2(name, uid, gid, root, ours.get("", "/"))
-        return _version_1(name, uid, gid, root, ours)
+            return _version_2(name, uid, gid, root, own_paths.get("", "/"))
+        return _version_1(name, uid, gid, root, own_paths)
     except (OSError, ValueError, KeyError) as error:
-        say(f"no cgroups, limits are kept by rlimits: {error}")
+        log_message(f"no cgroups, limits are enforced by rlimits: {error}")
         return None
 
 
-def _version_1(name: str, uid: int, gid: int, root: str, ours: dict[str, str]) -> Slots:
-    mine = {one: path for controllers, path in ours.items() for one in controllers.split(",")}
+def _version_1(name: str, uid: int, gid: int, root: str, own_paths: dict[str, str]) -> Slots:
+    by_controller = {one: path for controllers, path in own_paths.items() for one in controllers.split(",")}
     base: dict[str, str] = {}
-    home: list[int] = []
-    away: list[int] = []
+    own_tasks: list[int] = []
+    parent_tasks: list[int] = []
     for controller in _CONTROLLERS:
-        above = f"{root}/{controller}{mine[controller].rstrip('/')}"
-        place = f"{above}/{_place(uid)}"
-        base[controller] = f"{place}/{name}"
-        _delegate(place, uid, gid)
-        _sweep(place)
-        _settle(base[controller] + "-keeper", uid, gid)
-        home.append(os.open(base[controller] + "-keeper/tasks", os.O_WRONLY | os.O_CLOEXEC))
-        away.append(os.open(above + "/tasks", os.O_WRONLY | os.O_CLOEXEC))
-    for tasks in home:
+        above = f"{root}/{controller}{by_controller[controller].rstrip('/')}"
+        delegated = f"{above}/{_delegated_name(uid)}"
+        base[controller] = f"{delegated}/{name}"
+        _delegate(delegated, uid, gid)
+        _sweep(delegated)
+        _make_own(base[controller] + "-keeper", uid, gid)
+        own_tasks.append(os.open(base[controller] + "-keeper/tasks", os.O_WRONLY | os.O_CLOEXEC))
+        parent_tasks.append(os.open(above + "/tasks", os.O_WRONLY | os.O_CLOEXEC))
+    for tasks in own_tasks:
         os.write(tasks, b"0")
-    return Slots("cgroups v1", base, home, away)
+    return Slots("cgroups v1", base, own_tasks, parent_tasks)
 
 
-def _version_2(name: str, uid: int, gid: int, root: str, ours: str) -> Slots:
-    """Controllers can be given on only by a cgroup that holds no process itself: the nearest above us that may."""
+def _version_2(name: str, uid: int, gid: int, root: str, own_paths: str) -> Slots:
+    """Only a cgroup without processes can pass on controllers, so this uses the nearest ancestor that can."""
     enable = " ".join(f"+{controller}" for controller in _CONTROLLERS)
-    above = ours.rstrip("/") or "/"
-    trouble: OSError | None = None
+    above = own_paths.rstrip("/") or "/"
+    last_error: OSError | None = None
     while above:
         above = above.rpartition("/")[0]
-        place = f"{root}{above}/{_place(uid)}"
+        delegated = f"{root}{above}/{_delegated_name(uid)}"
         try:
             with contextlib.suppress(OSError):
                 write(f"{root}{above}/cgroup.subtree_control", enable)
-            _delegate(place, uid, gid)
-            _sweep(place)
-            _settle(f"{place}/{name}-keeper", uid, gid)
-            write(f"{place}/{name}-keeper/cgroup.procs", "0")
-            write(f"{place}/cgroup.subtree_control", enable)
-            return Slots("cgroups v2", f"{place}/{name}")
+            _delegate(delegated, uid, gid)
+            _sweep(delegated)
+            _make_own(f"{delegated}/{name}-keeper", uid, gid)
+            write(f"{delegated}/{name}-keeper/cgroup.procs", "0")
+            write(f"{delegated}/cgroup.subtree_control", enable)
+            return Slots("cgroups v2", f"{delegated}/{name}")
         except OSError as error:
-            trouble = error
-    raise trouble or OSError(f"{root}{ours} cannot be divided")
+            last_error = error
+    raise last_error or OSError(f"{root}{own_paths} cannot be divided")
 
 
-def _sweep(place: str) -> None:
-    """What keepers left that were killed: nobody holds the lock of theirs. What still runs in a slot keeps it.
+def _quota(millicores: int) -> int:
+    """Microseconds in each period; the kernel's minimum is 1000."""
+    return max(1000, millicores * _PERIOD // 1000)
 
-    That a keeper's own is empty says nothing: it may be in a slot at this moment.
+
+def _sweep(delegated: str) -> None:
+    """Removes the cgroups of supervisors that were killed: their lock is free. A slot in use cannot be removed.
+
+    An empty cgroup of a supervisor proves nothing: that supervisor may be inside one of its slots at this moment.
     """
-    for keeper in os.listdir(place):
-        if not keeper.endswith("-keeper"):
+    for supervisor in os.listdir(delegated):
+        if not supervisor.endswith("-keeper"):
             continue
-        with contextlib.suppress(OSError), _opened(f"{place}/{keeper}") as fd:
+        with contextlib.suppress(OSError), _opened(f"{delegated}/{supervisor}") as fd:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for name in os.listdir(place):
-                if name.startswith(keeper.removesuffix("keeper")):
+            for name in os.listdir(delegated):
+                if name.startswith(supervisor.removesuffix("keeper")):
                     with contextlib.suppress(OSError):
-                        os.rmdir(f"{place}/{name}")
+                        os.rmdir(f"{delegated}/{name}")
 
 
-def _settle(path: str, uid: int, gid: int) -> None:
-    """Makes the keeper's own cgroup, and locks it for as long as this process lives."""
+def _make_own(path: str, uid: int, gid: int) -> None:
+    """Makes the supervisor's own cgroup, and locks it for as long as this process lives."""
     while True:
         _delegate(path, uid, gid)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -372,7 +396,7 @@ def _settle(path: str, uid: int, gid: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(fd)):
                 return
-        # Somebody swept it away in between.
+        # Another supervisor removed it in between.
         os.close(fd)
 
 
@@ -385,7 +409,7 @@ def _opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _place(uid: int) -> str:
+def _delegated_name(uid: int) -> str:
     return f"turnout-{os.getuid() if uid < 0 else uid}"
 
 
@@ -413,7 +437,7 @@ def read(path: str) -> str:
 
 
 def count(text: str, name: str) -> int:
-    """The number behind a name in a file of lines `name number`."""
+    """The number of `name` in a file with lines `name number`."""
     for line in text.splitlines():
         if line.startswith(name + " "):
             return int(line.split()[1])

@@ -1,6 +1,6 @@
-"""A process that is born in a cgroup, or that has something to do before it becomes the program: clone3.
+"""Starts a process with clone3: directly in a cgroup, or with code that runs in the child before its exec.
 
-Neither posix_spawn nor the standard library know of it.
+Neither posix_spawn nor the standard library can do that.
 """
 
 import ctypes
@@ -11,14 +11,16 @@ import struct
 from collections.abc import Callable
 
 Files = dict[int, int]
-"""The child's descriptors: its number there → the file here."""
+"""The child's descriptors: the number there, and the file here."""
 
-# What the interpreter or the keeper ignore; every other signal has its default action in a child already.
-RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT)
+BeforeExec = Callable[[], str | None]
+
+# Signals that the interpreter or the supervisor ignores. All others have their default action in a child.
+RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT)
 
 _CLONE3 = 435
 _CLONE_INTO_CGROUP, _CLONE_VFORK = 0x200000000, 0x4000
-# Not CDLL: that would let go of the interpreter's lock, which the child could not take again.
+# PyDLL keeps the interpreter lock: the child could not take it again.
 _libc = ctypes.PyDLL(None, use_errno=True)
 
 
@@ -28,29 +30,30 @@ def clone_into(
     argv: list[str],
     environment: dict[str, str],
     files: Files,
-    first: Callable[[], None] | None = None,
+    before_exec: BeforeExec | None = None,
 ) -> int:
-    """As posix_spawn in a session of its own. Raises the OSError that the exec ended in, or `first` before it.
+    """Like posix_spawn, in a new session. Raises the OSError of the exec or of `before_exec`.
 
-    `cgroup`: a descriptor, or -1 for the cgroup that we are in. `first` runs in the child.
+    `cgroup` is a descriptor, or -1 for the supervisor's own. `before_exec` runs in the child, and may return the path
+    of the program to use instead of `program`. A script without an interpreter line is run by /bin/sh, as execvp does.
     """
-    trouble, tell = os.pipe2(os.O_CLOEXEC)
+    error_read, error_write = os.pipe2(os.O_CLOEXEC)
     try:
         flags = _CLONE_VFORK | (_CLONE_INTO_CGROUP if cgroup >= 0 else 0)
         arguments = struct.pack("<11Q", flags, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, max(cgroup, 0))
         pid: int = _libc.syscall(_CLONE3, arguments, ctypes.c_size_t(len(arguments)))
         if pid == 0:
-            _become(program, argv, environment, files, tell, first)
-        os.close(tell)
-        tell = -1
+            _exec(program, argv, environment, files, error_write, before_exec)
+        os.close(error_write)
+        error_write = -1
         if pid < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        failed = os.read(trouble, 4096).decode(errors="replace")
+        failed = os.read(error_read, 4096).decode(errors="replace")
     finally:
-        os.close(trouble)
-        if tell >= 0:
-            os.close(tell)
+        os.close(error_read)
+        if error_write >= 0:
+            os.close(error_write)
     if failed:
         os.waitid(os.P_PID, pid, os.WEXITED)
         number, _, name = failed.partition(" ")
@@ -58,30 +61,35 @@ def clone_into(
     return pid
 
 
-def _become(
+def _exec(
     program: str,
     argv: list[str],
     environment: dict[str, str],
     files: Files,
-    tell: int,
-    first: Callable[[], None] | None,
+    error_write: int,
+    before_exec: BeforeExec | None,
 ) -> None:
-    """In the child, until exec. It never returns."""
+    """In the child, until its exec. It never returns."""
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
-        for number in (*RESET, signal.SIGCHLD):
+        for number in (*RESET_SIGNALS, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-        if first:
-            first()
+        if before_exec:
+            program = before_exec() or program
         for number, file in files.items():
             os.dup2(file, number)
-        os.execve(program, argv, environment)
+        try:
+            os.execve(program, argv, environment)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            os.execve("/bin/sh", ["/bin/sh", program, *argv[1:]], environment)
     except OSError as error:
-        os.write(tell, f"{error.errno} {error.filename or ''}"[:1000].encode(errors="replace"))
-    except BaseException:  # noqa: BLE001 whatever it is, it must not look like a program that ran
-        os.write(tell, str(errno.ENOMEM).encode())
+        os.write(error_write, f"{error.errno} {error.filename or ''}"[:1000].encode(errors="replace"))
+    except BaseException:  # noqa: BLE001 any failure must not look like a program that ran
+        os.write(error_write, str(errno.ENOMEM).encode())
     finally:
         os._exit(127)

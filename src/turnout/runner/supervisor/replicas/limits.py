@@ -1,4 +1,4 @@
-"""What a child inherits: the limits that the keeper has at the moment in which it starts it."""
+"""Resource limits that a child inherits, because the supervisor has them at the moment of the start."""
 
 import contextlib
 import itertools
@@ -9,11 +9,11 @@ from typing import Any
 
 from .cgroups import Slot
 
-_turn = itertools.count()
+_next_core = itertools.count()
 
 
 class Limits:
-    """`open_files` is the usual soft limit, which the keeper itself is above."""
+    """`open_files` is the soft limit of jobs; the supervisor's own is higher."""
 
     def __init__(self, open_files: int) -> None:
         self._files = (open_files, getrlimit(RLIMIT_NOFILE)[1])
@@ -24,7 +24,7 @@ class Limits:
         self._load = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
 
     @contextlib.contextmanager
-    def around(self, plan: dict[str, Any], slot: Slot | None) -> Iterator[None]:
+    def applied(self, plan: dict[str, Any], slot: Slot | None) -> Iterator[None]:
         setrlimit(RLIMIT_NOFILE, self._files)
         try:
             with slot.entered() if slot else self._without_cgroup(plan):
@@ -34,17 +34,17 @@ class Limits:
 
     @contextlib.contextmanager
     def _without_cgroup(self, plan: dict[str, Any]) -> Iterator[None]:
-        cpu, memory, processes = plan.get("cpu", 0), plan.get("memory", 0), plan["processes"]
-        # What is private and writable counts, not what is only reserved or mapped from files. A driver for GPUs maps
-        # far more than it uses even so.
+        millicores, memory, processes = plan.get("millicores", 0), plan.get("memory", 0), plan["processes"]
+        # RLIMIT_DATA counts private writable memory, not reservations or mapped files. But a GPU driver maps far more
+        # than it uses, even of that.
         if plan["env"].get("CUDA_VISIBLE_DEVICES"):
             memory = 0
         if processes:
-            setrlimit(RLIMIT_NPROC, _soft(self._tasks() + processes, self._own_processes))
+            setrlimit(RLIMIT_NPROC, _soft(self._running_tasks() + processes, self._own_processes))
         if memory:
             setrlimit(RLIMIT_DATA, _soft(memory, self._own_memory))
-        if 0 < cpu < len(self._cores):
-            os.sched_setaffinity(0, self._some_cores(cpu))
+        if 0 < millicores < 1000 * len(self._cores):
+            os.sched_setaffinity(0, self._pick_cores(millicores))
         try:
             yield
         finally:
@@ -52,18 +52,18 @@ class Limits:
                 setrlimit(RLIMIT_NPROC, self._own_processes)
             if memory:
                 setrlimit(RLIMIT_DATA, self._own_memory)
-            if 0 < cpu < len(self._cores):
+            if 0 < millicores < 1000 * len(self._cores):
                 os.sched_setaffinity(0, self._cores)
 
-    def _tasks(self) -> int:
-        """How many the machine runs now. The limit counts all of the user's, so it must lie above what is there."""
+    def _running_tasks(self) -> int:
+        """Number of tasks on the machine. RLIMIT_NPROC counts all tasks of the user, so the limit must lie above it."""
         return int(os.pread(self._load, 128, 0).split()[3].partition(b"/")[2])
 
-    def _some_cores(self, cpu: float) -> set[int]:
-        """As many as it may use, rounded up, beginning at another one each time."""
+    def _pick_cores(self, millicores: int) -> set[int]:
+        """As many cores as it may use, rounded up, starting at another core each time."""
         cores = sorted(self._cores)
-        first, wanted = next(_turn), -(-cpu // 1)
-        return {cores[(first + number) % len(cores)] for number in range(int(wanted))}
+        first, wanted = next(_next_core), -(-millicores // 1000)
+        return {cores[(first + number) % len(cores)] for number in range(wanted)}
 
 
 def _soft(value: int, own: tuple[int, int]) -> tuple[int, int]:

@@ -1,0 +1,137 @@
+"""One scheduling pass: starts jobs, fails those that waited too long, preempts for the head of the queue."""
+
+from turnout.control.allocations import counted, describe_placement, placed_replica
+from turnout.control.ends import give_up, stop_gang, waited_too_long
+from turnout.control.live_job import SECOND, LiveJob
+from turnout.control.live_jobs import LiveJobs
+from turnout.control.node_pool import NOTHING, Allocation, NodePool, Placement
+from turnout.control.preempt import fits_soon, victims
+from turnout.control.queue import Release, Waiting, may_pass, reservation
+from turnout.control.turn import StartGang
+from turnout.control.verdict import Verdict
+from turnout.job import EventKind, Job, Reason, State
+from turnout.job.resources import Share
+
+
+def schedule(live_jobs: LiveJobs, engine: str) -> None:
+    """Starts every job that may start. No job gives up waiting before the engine has reported what it holds."""
+    queue = live_jobs.queues[engine]
+    if engine not in live_jobs.ready:
+        return
+    if live_jobs.engines[engine].pending is not None:
+        _end_pending(live_jobs, engine)
+    while queue:
+        start_one = _start_one if live_jobs.engines[engine].pending is None else _hand_over_one
+        while start_one(live_jobs, engine):
+            pass
+        overdue = queue.overdue(live_jobs.steady)
+        if not overdue:
+            return
+        for job_id in overdue:
+            give_up(live_jobs, live_jobs.jobs[job_id])
+
+
+def name_for(reader: Job, job: Job) -> str:
+    """The name of a job in messages for the owner of another job. Names of other projects' jobs are not shown."""
+    return job.name if job.project == reader.project else "a job of another project"
+
+
+def _start_one(live_jobs: LiveJobs, engine: str) -> bool:
+    """Starts the first job that may start now: the head whenever it fits, another only if that does not delay the head.
+
+    The head is the first job that can ever start on these nodes: a job that cannot does not delay others.
+    """
+    pool, head = live_jobs.pools[engine], None
+    reserved: float | None = None
+    for waiting in live_jobs.queues[engine].firsts():
+        live = live_jobs.jobs[waiting.job_id]
+        need, _, never = pool.fit(live.parts)
+        if never:
+            continue
+        if head is None:
+            if _try(live_jobs, live, pool):
+                return True
+            head, reserved = need, _make_room(live_jobs, live, pool)
+            if need.fits(pool.free):
+                # There is enough room in total, but not on the right nodes: it waits for a node to empty.
+                return False
+        elif _passes(live_jobs, waiting, need, head, pool, reserved) and _try(live_jobs, live, pool):
+            return True
+    return False
+
+
+def _hand_over_one(live_jobs: LiveJobs, engine: str) -> bool:
+    """Hands the first job of the queue to an engine with a queue of its own, if not too many wait there."""
+    most = live_jobs.engines[engine].pending or 0
+    first = next(iter(live_jobs.queues[engine].firsts()), None)
+    if first is None or len(live_jobs.pending_on(engine)) >= most:
+        return False
+    live = live_jobs.jobs[first.job_id]
+    nowhere = {name: Allocation("", NOTHING, ()) for name, _ in live.next_launch().replicas()}
+    text = f"attempt {live.job.attempt + 1}: {counted(len(nowhere), 'replica')} handed to {live.job.cluster}"
+    _begin_attempt(live_jobs, live, nowhere, text)
+    return True
+
+
+def _end_pending(live_jobs: LiveJobs, engine: str) -> None:
+    """Ends jobs whose maximum wait is over while they wait in the engine's queue."""
+    for live in live_jobs.pending_on(engine):
+        if live.gives_up_at is not None and live.gives_up_at <= live_jobs.steady:
+            stop_gang(live_jobs, live, waited_too_long(live_jobs, live))
+
+
+def _make_room(live_jobs: LiveJobs, head: LiveJob, pool: NodePool) -> float | None:
+    """The latest time at which the head, which does not fit now, will fit, if that is known.
+
+    Ending gangs release their resources soon, at no known time: backfill must not use them.
+    """
+    placed = live_jobs.placed_on(head.engine)
+    if fits_soon(head, pool, placed):
+        return None
+    chosen = victims(head, pool, placed)
+    for victim in chosen:
+        why = f"preempted for {name_for(victim.job, head.job)}, which has priority {head.job.priority}"
+        stop_gang(live_jobs, victim, Verdict(State.FAILED, Reason.PREEMPTED, why), EventKind.PREEMPTED)
+    return None if chosen else reservation(pool.fit(head.parts).need, pool.free, _releases(live_jobs, placed))
+
+
+def _releases(live_jobs: LiveJobs, placed: list[LiveJob]) -> list[Release]:
+    releases: list[Release] = []
+    for live in placed:
+        limit = live.spec.policy.time_limit
+        if limit is not None and live.placement:
+            since = live.running_since or live_jobs.steady
+            releases.append(Release(since / SECOND + limit + live.spec.policy.grace, live.held))
+    return releases
+
+
+def _passes(
+    live_jobs: LiveJobs, waiting: Waiting, need: Share, head: Share, pool: NodePool, reserved: float | None
+) -> bool:
+    limit = waiting.spec.policy.time_limit
+    return need.fits(pool.free) and may_pass(
+        need, limit, head, pool.free, live_jobs.steady / SECOND, reserved
+    )
+
+
+def _try(live_jobs: LiveJobs, live: LiveJob, pool: NodePool) -> bool:
+    placement = pool.place(live.next_launch(), live.parts)
+    if placement is None:
+        return False
+    pool.take(placement)
+    _begin_attempt(live_jobs, live, placement, describe_placement(live, placement, pool))
+    return True
+
+
+def _begin_attempt(live_jobs: LiveJobs, live: LiveJob, placement: Placement, text: str) -> None:
+    job = live.job
+    live_jobs.queues[live.engine].remove(job.id)
+    job.attempt += 1
+    job.state = State.PREPARING
+    live.placement = placement
+    live_jobs.placed[job.id] = live
+    live.replicas = {name: placed_replica(job, name, allocation) for name, allocation in placement.items()}
+    live_jobs.turn.batch.attempts.extend(live.replicas.values())
+    live_jobs.change(job)
+    live_jobs.event(job, EventKind.PLACED, text)
+    live_jobs.turn.instructions.append(StartGang(live.engine, live.launch()))

@@ -1,0 +1,34 @@
+"""Finds the job that an address names."""
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+
+from turnout.errors import NotFound
+from turnout.service import Caller, Jobs, JobView
+
+
+class Found(NamedTuple):
+    caller: Caller
+    """The caller in the project of the job."""
+    view: JobView
+    older: list[JobView]
+    """Older jobs of the same name, the newest first."""
+
+
+async def find_job(jobs: Jobs, request: Request, caller: Caller) -> Found:
+    """Finds a job by id, UUID or name. If several have the name, the newest. Raises NotFound.
+
+    Root finds a job of any project unless it names one.
+    """
+    cluster = request.query_params.get("cluster", "")
+    everywhere = caller.root and not request.query_params.get("project")
+    try:
+        view, *older = await jobs.by_reference(
+            caller, request.path_params["job"], cluster, everywhere=everywhere
+        )
+    except NotFound as error:
+        raise NotFound(
+            f"{error.message}: use its name, its number or its UUID; `tictl job list` shows TI-A's"
+        ) from None
+    return Found(caller._replace(project=view.job.project), view, older)

@@ -1,0 +1,1 @@
+"""Cloud Logging: `entries:list` for the logs of a job."""

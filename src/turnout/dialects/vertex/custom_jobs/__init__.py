@@ -1,0 +1,1 @@
+"""Custom jobs: the calls, and what a job is checked for and translated to."""

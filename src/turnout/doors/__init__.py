@@ -1,1 +1,0 @@
-"""Other protocols at our edge: the clouds' own tools come in here."""

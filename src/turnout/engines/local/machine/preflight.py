@@ -1,0 +1,59 @@
+"""Checks before the service starts. They make nothing, so a refused start leaves nothing behind."""
+
+import os
+from pathlib import Path
+
+from turnout import config
+from turnout.config import Settings
+from turnout.engines.local.machine.interpreters import host_python, inspect
+from turnout.engines.local.users.account import (
+    Account,
+    Accounts,
+    check_access,
+    job_uids,
+    supervisor_account,
+)
+from turnout.errors import Misconfigured
+
+
+def check(settings: Settings) -> None:
+    """Raises Misconfigured if jobs could not reach the data directory or a Python."""
+    account = _job_account(settings)
+    if account.other:
+        existing = next(parent for parent in settings.data.parents if parent.exists())
+        check_access(account, existing, settings.data)
+    for name in settings.runtimes:
+        _check_runtime(settings, name, account)
+    if not settings.data.exists():
+        host_python(account)
+
+
+def python_of_jobs(settings: Settings, runtime: str = "") -> str:
+    """The Python of a runtime, or of programs without a runtime of the settings. Raises Misconfigured."""
+    account = _job_account(settings)
+    path = settings.runtimes[runtime].python if runtime else ""
+    if runtime:
+        _check_runtime(settings, runtime, account)
+    found = inspect(path) if path else host_python(account)
+    return f"Python {found.version} ({found.path})"
+
+
+def _job_account(settings: Settings) -> Account:
+    """The account that jobs run as; of a root service, one that owns nothing."""
+    local = settings.engines.local
+    if os.geteuid() != 0:
+        return supervisor_account(local.user)
+    return Accounts(Account(local.user, -1, -1, other=True), job_uids(local.uids), settings.data).anyone
+
+
+def _check_runtime(settings: Settings, name: str, account: Account) -> None:
+    runtime, table = settings.runtimes[name], config.runtime_table(name)
+    for what, path in {"python": runtime.python, **runtime.mounts}.items():
+        if path and not Path(path).exists():
+            setting = "python" if what == "python" else f"mounts: {what}"
+            raise Misconfigured(f"{table} {setting} = {path!r} does not exist")
+    if runtime.python and (wall := account.blocked(Path(runtime.python))):
+        raise Misconfigured(
+            f"{table} python = {runtime.python!r} cannot be executed by {account.name}, who runs the jobs: "
+            f"{wall} is in the way"
+        )

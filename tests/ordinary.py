@@ -1,0 +1,26 @@
+"""Running a module of the tests as an ordinary user, which only root can do."""
+
+import pwd
+import subprocess
+from pathlib import Path
+
+# On most machines every user may open /dev/net/tun, on some root only. The copy is seen by these processes alone.
+_OPEN_TUN = """
+mknod -m 666 "$0" c 10 200 && mount --bind "$0" /dev/net/tun
+exec setpriv --reuid "$1" --regid "$2" --clear-groups -- /usr/bin/python3 -m "$3" "${@:4}"
+"""
+
+
+def run_as_nobody(
+    module: str, home: Path, *arguments: str, code: Path, path: str = "", timeout: float = 100
+) -> subprocess.CompletedProcess[str]:
+    """`code`, or what is in `path`, has the packages that the module needs; `home`, which is the user's, is its first
+    argument.
+    """
+    nobody = pwd.getpwnam("nobody")
+    user = (str(nobody.pw_uid), str(nobody.pw_gid))
+    return subprocess.run(
+        ["unshare", "--mount", "bash", "-c", _OPEN_TUN, str(home) + ".tun", *user, module, str(home), *arguments],
+        capture_output=True, text=True, cwd=code, timeout=timeout,
+        env={"PYTHONPATH": path or str(code), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(home)},
+    )  # fmt: skip

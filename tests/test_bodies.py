@@ -1,0 +1,186 @@
+"""A request's body: whole, or refused as soon as it is too large or too late; and what all of them may take."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from starlette.types import Receive
+
+from turnout import bodies
+from turnout.bodies import STRANGER, Bodies, claimed, known, read_body
+from turnout.errors import Busy, Invalid, TooLarge
+
+
+def read(*messages: dict[str, Any], declared: bytes | None = None, **options: Any) -> bytes | None:
+    """With messages that come one after the other; then none comes any more."""
+    coming = iter(messages)
+
+    async def receive() -> dict[str, Any]:
+        for message in coming:
+            return message
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    headers = {} if declared is None else {b"content-length": declared}
+
+    async def whole() -> bytes | None:
+        with Bodies().open(known("p")) as reservation:
+            return await read_body(reservation, headers, receive, 10, **options)
+
+    return asyncio.run(whole())
+
+
+def part(data: bytes, *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": data, "more_body": more}
+
+
+def test_it_comes_in_one_piece_or_in_many() -> None:
+    assert read(part(b"0123456789")) == b"0123456789"
+    assert read(part(b"01", more=True), part(b"", more=True), part(b"23")) == b"0123"
+
+
+def test_whoever_hangs_up_is_not_answered() -> None:
+    assert read(part(b"01", more=True), {"type": "http.disconnect"}) is None
+
+
+@pytest.mark.parametrize("declared", [b"11", b"9" * 5000])
+def test_too_large_a_one_is_refused_before_it_comes(declared: bytes) -> None:
+    with pytest.raises(TooLarge, match="may have 10 bytes"):
+        read(declared=declared)
+
+
+def test_too_large_a_one_is_refused_as_soon_as_it_is() -> None:
+    with pytest.raises(TooLarge, match="no more than 10"):
+        read(part(b"01234567890", more=True), too_large="no more than {limit}")
+
+
+@pytest.mark.parametrize("messages", [[], [part(b"01", more=True)]])
+def test_one_that_does_not_come_is_refused(
+    messages: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
+    with pytest.raises(Invalid, match="did not arrive") as caught:
+        read(*messages, late="Late")
+    assert caught.value.code == "Late"
+
+
+def test_strangers_may_send_64_kilobytes() -> None:
+    async def whole() -> None:
+        with Bodies().open(STRANGER) as reservation:
+            await read_body(reservation, {b"content-length": b"70000"}, nothing, 10 << 20)
+
+    with pytest.raises(TooLarge, match="may have 65536 bytes"):
+        asyncio.run(whole())
+
+
+def test_a_document_of_too_many_values_is_refused() -> None:
+    flood = b"[" + b"{}," * 300_000 + b"{}]"
+
+    async def whole() -> None:
+        with Bodies().open(known("p")) as reservation:
+            await read_body(reservation, {}, coming(part(flood)), 10 << 20)
+
+    with pytest.raises(TooLarge, match="250000 values"):
+        asyncio.run(whole())
+
+
+# What all of them may take
+
+
+def coming(*messages: dict[str, Any]) -> Receive:
+    rest = iter(messages)
+
+    async def receive() -> dict[str, Any]:
+        for message in rest:
+            return message
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return receive
+
+
+nothing = coming()
+
+
+async def test_a_sender_waits_only_for_its_own_bodies() -> None:
+    budget = Bodies(64 << 20)
+    first, second, other = (budget.open(known(name)) for name in ("p", "p", "q"))
+    with first:
+        await first.reserve(12 << 20)
+        waiting = asyncio.create_task(second.reserve(12 << 20))
+        with other:
+            await asyncio.wait_for(other.reserve(12 << 20), 5)
+        assert not waiting.done()
+    with second:
+        await asyncio.wait_for(waiting, 5)
+        assert not first.size
+
+
+async def test_a_request_that_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "WAIT_SECONDS", 0.05)
+    budget = Bodies(64 << 20)
+    with budget.open(known("p")) as first, budget.open(known("p")) as second:
+        await first.reserve(16 << 20)
+        with pytest.raises(Busy):
+            await second.reserve(1)
+        with pytest.raises(Busy):
+            second.grow(1)
+
+
+async def test_unauthenticated_senders_do_not_keep_out_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "WAIT_SECONDS", 0.05)
+    budget = Bodies(64 << 20)
+    with contextlib.ExitStack() as held:
+        strangers = [held.enter_context(budget.open(STRANGER)) for _ in range(1000)]
+        came = await asyncio.gather(*(one.reserve(64 << 10) for one in strangers), return_exceptions=True)
+        assert [type(one) for one in came].count(Busy) == 1000 - 128
+        for sender in (claimed("key"), known("p")):
+            with budget.open(sender) as reservation:
+                await asyncio.wait_for(reservation.reserve(10 << 20), 5)
+
+
+async def test_a_slow_body_gives_way_to_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "SLOW_RATE", 1 << 40)
+    budget = Bodies(64 << 20)
+
+    async def slow() -> None:
+        with budget.open(claimed("key")) as reservation:
+            headers = {b"content-length": str(10 << 20).encode()}
+            await read_body(reservation, headers, coming(part(b"{", more=True)), 10 << 20)
+
+    stalled = asyncio.create_task(slow())
+    await asyncio.sleep(0)
+    with budget.open(claimed("key")) as reservation:
+        await asyncio.wait_for(reservation.reserve(10 << 20), 5)
+    with pytest.raises(Busy, match="too slowly"):
+        await stalled
+
+
+async def test_the_sender_that_holds_least_goes_first() -> None:
+    budget = Bodies(64 << 20)
+    order: list[str] = []
+
+    async def send(name: str) -> None:
+        with budget.open(known(name)) as reservation:
+            await reservation.reserve(10 << 20)
+            order.append(name)
+
+    with budget.open(known("p")) as mine, budget.open(known("q")) as others:
+        with budget.open(known("r")) as rest:
+            await mine.reserve(6 << 20)
+            await others.reserve(16 << 20)
+            await rest.reserve(10 << 20)
+            sending = [asyncio.create_task(send("p")), asyncio.create_task(send("new"))]
+            await asyncio.sleep(0)
+        await asyncio.gather(*sending)
+    assert order == ["new", "p"]
+
+
+async def test_memory_is_given_back_after_much_was_held() -> None:
+    given = asyncio.Event()
+    budget = Bodies(64 << 20, given.set)
+    with budget.open(known("p")) as reservation:
+        await reservation.reserve(10 << 20)
+    await asyncio.wait_for(given.wait(), 5)
