@@ -4,6 +4,7 @@ import json
 from copy import deepcopy
 from typing import Any
 
+import msgspec
 import pytest
 
 from turnout import config
@@ -344,7 +345,7 @@ def row(new: NewJob, **fields: Any) -> Job:
 def shown(document: dict[str, Any], asset: Asset | None = None) -> dict[str, Any]:
     """What creating it answers."""
     new = new_job(document, asset)
-    return render.created(row(new), new.document)
+    return render.created(row(new), msgspec.json.decode(new.document))
 
 
 def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

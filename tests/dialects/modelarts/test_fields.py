@@ -144,7 +144,7 @@ def subscribed(tmp_path: Path) -> dict[str, Any]:
     document = changed(ONE, "algorithm.id", None)
     document["algorithm"] |= {"subscription_id": "sub", "item_version_id": "1.0"}
     new = new_job(document, None, settings)
-    return render.created(row(new), new.document)
+    return render.created(row(new), msgspec.json.decode(new.document))
 
 
 def ended() -> dict[str, Any]:

@@ -61,7 +61,8 @@ async def create(context: Context, request: Request, caller: Caller) -> Response
     submission = translate.Submission(caller.project, context.settings, caller.key)
     new = translate.new_job(document, submission, algorithm, config=config)
     context.searches.check(new)
-    new = await sources.check(context, caller, new)
+    stored: dict[str, Any] = msgspec.json.decode(new.document)
+    new = await sources.check(context, caller, new, stored)
     await quotas.check(context, caller)
     await workspaces.check_quota(context, caller, workspace)
     if experiment and is_new:
@@ -77,7 +78,7 @@ async def create(context: Context, request: Request, caller: Caller) -> Response
         if isinstance(error, Unavailable):
             raise _too_few_gpus(context, new) from None
         raise
-    return reply.json(render.created(job, new.document), 201)
+    return reply.json(render.created(job, stored), 201)
 
 
 async def list_all(context: Context, request: Request, caller: Caller) -> Response:

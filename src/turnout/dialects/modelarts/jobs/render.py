@@ -39,9 +39,8 @@ class _RunTime(NamedTuple):
     ended: int | None
 
 
-def created(job: Job, document: bytes) -> dict[str, Any]:
-    """The answer to a create."""
-    stored = _decode(document)
+def created(job: Job, stored: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a create. `stored`: the job's document as it is stored."""
     status = {
         "phase": CREATING,
         "secondary_phase": CREATING,

@@ -24,11 +24,14 @@ class _Run(NamedTuple):
     stored: Mapping[str, Any]
 
 
-async def check(context: Context, caller: Caller, new: NewJob) -> NewJob:
-    """Adds the notes that storage has for the user. Raises Invalid if something that the job reads does not exist."""
+async def check(context: Context, caller: Caller, new: NewJob, stored: dict[str, Any]) -> NewJob:
+    """Adds the notes that storage has for the user. `stored`: the job's document.
+
+    Raises Invalid if something that the job reads does not exist.
+    """
     if not new.spec.mounts and new.spec.logs is None:
         return new
-    runs = list(_runs(msgspec.json.decode(new.document)))
+    runs = list(_runs(stored))
     results = await asyncio.gather(
         *(_check_code(context, caller, run) for run in runs),
         _check_mounts(context, caller, new, runs),
