@@ -113,9 +113,9 @@ def test_deleted_jobs_give_their_space_back(service: Service, count: int):
         while deleted_jobs(str(database)) > 1000 or not asked_enough():
             time.sleep(0.2)
     deadline = time.monotonic() + 60
-    while unused_bytes(database) > large / 8 and time.monotonic() < deadline:
+    while unused_bytes(database) > large / 4 and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert unused_bytes(database) < large / 8
+    assert unused_bytes(database) < large / 4
     assert service.describe("innocent").State == "Succeeded"
 
 

@@ -1,6 +1,7 @@
 """Retries, preemption, time limits and priorities, and how answers show them."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,10 @@ def test_terminate_ends_all_processes(service: Service, cloud: Cloud):
     program = "(trap '' TERM; sleep 977.25) & setsid sleep 977.25 & echo up; sleep 977.25"
     made = cloud.create("tree", program, metadata=annotated(job_unconditional_retry="true")).metadata.id
     cloud.wait_for(made, "up")
-    assert sleepers("977.25")
+    deadline = time.monotonic() + 60
+    while len(sleepers("977.25")) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(sleepers("977.25")) == 3
     cloud("stop_training_job", training_job_id=made, body={"action_type": "terminate"})
     service.wait("tree")
     shown = cloud.details(made).status
