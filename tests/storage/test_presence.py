@@ -1,5 +1,6 @@
 """Whether there is something at a source, and what a job gets if there is not."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,19 @@ def test_another_projects_bucket_is_denied_and_not_called_missing(storage: Stora
 def test_a_tree_of_very_many_directories_is_not_searched_to_its_end(storage: Storage, buckets: Path):
     for number in range(1100):
         (buckets / "bare" / str(number)).mkdir()
+    path = storage.locate("cos://bare", "me")
+    assert isinstance(path, EmbeddedPath)
+    assert path.presence() is Presence.DIRECTORY
+
+
+def test_nor_is_a_tree_of_very_many_levels(storage: Storage, buckets: Path):
+    here = os.open(buckets / "bare", os.O_RDONLY)
+    for _ in range(500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
     path = storage.locate("cos://bare", "me")
     assert isinstance(path, EmbeddedPath)
     assert path.presence() is Presence.DIRECTORY

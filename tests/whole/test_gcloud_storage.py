@@ -1,4 +1,4 @@
-"""`gcloud storage` itself, where it is installed. What it sends is replayed in tests/gateways/gcs/test_gcloud.py."""
+"""`gcloud storage` itself, where it is installed. tests/gateways/gcs/test_gcloud*.py replay what it sends."""
 
 import filecmp
 import os

@@ -40,6 +40,19 @@ ON_GPU: dict[str, dict[str, Any]] = {
     },
 }
 GPU = "[engines.local]\ngpus = 1\n"
+PYTORCH = {"engine_id": "pytorch_2.5.1-cuda_12.4-py_3.11-ubuntu_22.04-x86_64"}
+SEARCH: dict[str, Any] = {
+    "parameters": [{"name": "lr", "value": "0.1"}],
+    "policies": {
+        "auto_search": {
+            "reward_attrs": [{"name": "loss", "mode": "min", "regex": "loss=(.*)"}],
+            "search_params": [
+                {"name": "lr", "param_type": "continuous", "lower_bound": "0", "upper_bound": "1"}
+            ],
+            "algo_configs": [{"name": "anneal_search", "params": [{"key": "num_samples", "value": "1"}]}],
+        }
+    },
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -156,10 +169,43 @@ def test_modelarts_refuses_a_dataset_without_data(service: Service, version: str
 
 def test_modelarts_refuses_a_boot_file_that_does_not_exist(service: Service):
     service.put("obs://boots/code/train.py", "")
-    engine = {"engine_id": "pytorch_2.5.1-cuda_12.4-py_3.11-ubuntu_22.04-x86_64"}
-    parts = {"command": "", "engine": engine, "code_dir": "/boots/code/", "boot_file": "/boots/code/typo.py"}
+    parts = {"command": "", "engine": PYTORCH, "code_dir": "/boots/code/", "boot_file": "/boots/code/typo.py"}
     with modelarts.refused("ModelArts.2758", match="/boots/code/typo.py"):
         modelarts.Cloud(service).create("no-boot", **algorithm(**parts))
+
+
+def test_modelarts_refuses_a_search_without_its_input(service: Service):
+    with modelarts.refused(
+        "ModelArts.2791", match="algorithm.inputs[0].remote.obs.obs_url: 'obs://typo/data'"
+    ):
+        modelarts.Cloud(service).create(
+            "no-input", **algorithm(inputs=input_of("obs://typo/data/"), **SEARCH)
+        )
+
+
+def test_modelarts_names_the_task_whose_input_does_not_exist(service: Service):
+    service.put("obs://tasks/in/x")
+    resource = {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
+    tasks = [
+        {"role": role, "task_resource": resource, **algorithm(inputs=input_of(f"obs://tasks/{where}/"))}
+        for role, where in (("a", "in"), ("b", "typo"))
+    ]
+    body = {"kind": "hetero_job", "metadata": {"name": "tasks"}, "tasks": tasks, "spec": {"resource": {}}}
+    with modelarts.refused("ModelArts.2791", match="tasks[1].algorithm.inputs[0].remote.obs.obs_url: "):
+        modelarts.Cloud(service)("create_training_job", body=body)
+
+
+def test_modelarts_refuses_an_algorithm_whose_code_is_gone(service: Service):
+    service.put("obs://algorithms/code/train.py")
+    cloud = modelarts.Cloud(service)
+    config = {"code_dir": "/algorithms/code/", "boot_file": "/algorithms/code/train.py", "engine": PYTORCH}
+    made = cloud("create_algorithm", body={"metadata": {"name": "gone"}, "job_config": config})
+    remove(service, "obs://algorithms/code/train.py")
+    body = modelarts.job("by-id") | {"algorithm": {"id": made.metadata.id}}
+    with modelarts.refused("ModelArts.2757", match="there is nothing at '/algorithms/code/'"):
+        cloud("create_training_job", body=body)
+    with modelarts.refused("ModelArts.2757", match="there is nothing at '/algorithms/code/'"):
+        cloud("create_algorithm", body={"metadata": {"name": "again"}, "job_config": config})
 
 
 @pytest.mark.parametrize("name", ["stage/none.whl", "stage-of-nobody/trainer.whl"])
@@ -237,7 +283,6 @@ def test_what_goes_missing_before_the_start_fails_the_job_by_its_name(kinds: Ser
     kinds.create("blocks", "sleep", "1000", **ON_GPU["tia"])
     kinds.wait("blocks", "started")
     cloud, spec = modelarts.Cloud(kinds), ON_GPU["modelarts"]
-    engine = {"engine_id": "pytorch_2.5.1-cuda_12.4-py_3.11-ubuntu_22.04-x86_64"}
     boot = {"code_dir": f"/{BUCKET}/gone/code/", "boot_file": f"/{BUCKET}/gone/code/train.py"}
     package = jobs.package(packageUris=[f"gs://{BUCKET}/gone/t.whl"]) | ON_GPU["vertex"]
     kinds.create(
@@ -249,7 +294,7 @@ def test_what_goes_missing_before_the_start_fails_the_job_by_its_name(kinds: Ser
             f"obs://{BUCKET}/gone/ma"
         ),
         cloud.create(
-            "boot", **algorithm(command="", engine=engine, **boot), spec=spec
+            "boot", **algorithm(command="", engine=PYTORCH, **boot), spec=spec
         ).metadata.id: f"obs://{BUCKET}/gone/code/train.py",
         vertex.Cloud(kinds)
         .create(package, displayName="vertex")["name"]
@@ -262,6 +307,23 @@ def test_what_goes_missing_before_the_start_fails_the_job_by_its_name(kinds: Ser
         ended = kinds.wait(job, timeout=90)
         assert (ended["state"], ended["reason"]) == ("failed", "staging failed"), ended
         assert url in ended["message"]
+
+
+def test_a_trial_whose_input_is_gone_fails_by_its_name(service: Service):
+    service.put("obs://trials/in/x")
+    service.create("blocks", "sleep", "1000", **ON_GPU["tia"])
+    service.wait("blocks", "started")
+    inputs = input_of("obs://trials/in/")
+    search = (
+        modelarts.Cloud(service)
+        .create("searches", **algorithm(inputs=inputs, **SEARCH), spec=ON_GPU["modelarts"])
+        .metadata.id
+    )
+    remove(service, "obs://trials/in/x")
+    service.delete("blocks")
+    assert service.wait(search)["state"] == "failed"
+    [trial] = service.explain(search)["trials"]
+    assert "there is nothing at 'obs://trials/in'" in trial["message"]
 
 
 # Only a write makes a bucket.
@@ -313,6 +375,17 @@ def test_the_output_directory_of_a_vertex_job_is_there_from_the_start(service: S
     )
 
 
+def test_a_volume_that_does_not_exist_is_empty_and_is_not_made_by_reading(service: Service):
+    before = buckets(service)
+    volume = {"obs": {"obs_path": "obs://nobodys/dir/", "local_path": "/mnt/v"}}
+    spec = {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}, "volumes": [volume]}
+    cloud = modelarts.Cloud(service)
+    reads = cloud.create("reads", 'test -z "$(ls -A /mnt/v)"', spec=spec).metadata.id
+    assert service.wait(reads)["state"] == "succeeded"
+    assert any("'obs://nobodys/dir': there is no such bucket" in event for event in cloud.events(reads))
+    assert buckets(service) == before
+
+
 def test_a_second_mount_of_tia_may_be_an_output(kinds: Service):
     kinds.put(f"obs://{BUCKET}/code/train.sh", "echo 1 > /data/out/x")
     mounts = [COS.format(BUCKET, "code", "code"), COS.format(BUCKET, "results", "out")]
@@ -340,8 +413,10 @@ def test_a_silent_store_is_noted_and_asked_again_before_the_start(s3: S3):
             {"name": name, "remote": {"obs": {"obs_url": f"obs://{BUCKET}/{where}"}}}
             for name, where in (("a", "slow/"), ("b", "typo/"))
         ]
+        began = time.monotonic()
         good = cloud.create("good", **algorithm(inputs=inputs[:1], command="cat $a/x")).metadata.id
         bad = cloud.create("bad", **algorithm(inputs=inputs, code_dir=f"/{BUCKET}/slow/")).metadata.id
+        assert time.monotonic() - began < 2 * 2 + 2, "two creates, each held for 2 s"
         line.held.set()
         assert service.wait(good)["state"] == "succeeded"
         noted = f"'obs://{BUCKET}/slow' could not be checked: the store did not answer within 2 s"

@@ -25,14 +25,29 @@ def verify(find: Callable[[str], Key | None], request: HttpRequest, now: float) 
             "X-Goog-Credential must be <e-mail of the account>/<date of the request>/auto/storage/goog4_request.",
         )
     email, scope = found[1], found[2]
-    key = find(email.partition("@")[0])
-    if key is None or not key.public or google.account_of(key).email != email:
-        raise SignatureError(Problem.UNKNOWN_KEY, "There is no such service account, or its key was revoked.")
+    key = find_account(find, email)
     digest = hashlib.sha256(canonical_request(request, claim, "Goog")).hexdigest()
     text = "\n".join((ALGORITHM, claim.timestamp, scope, digest))
     try:
-        google.verify(key.public, binascii.unhexlify(claim.signature), text.encode())
-    except (binascii.Error, ValueError, Unauthenticated):
+        proof = binascii.unhexlify(claim.signature)
+    except (binascii.Error, ValueError):
+        proof = b""
+    check_signature(key, proof, text.encode())
+    return key, claim.payload
+
+
+def find_account(find: Callable[[str], Key | None], email: str) -> Key:
+    """The key of the service account with this e-mail. Raises SignatureError."""
+    key = find(email.partition("@")[0])
+    if key is None or not key.public or google.account_of(key).email != email:
+        raise SignatureError(Problem.UNKNOWN_KEY, "There is no such service account, or its key was revoked.")
+    return key
+
+
+def check_signature(key: Key, proof: bytes, signed: bytes) -> None:
+    """Raises SignatureError."""
+    try:
+        google.verify(key.public, proof, signed)
+    except (ValueError, Unauthenticated):
         message = "The signature does not match this request and the account's key."
         raise SignatureError(Problem.MISMATCH, message) from None
-    return key, claim.payload

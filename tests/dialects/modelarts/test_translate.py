@@ -443,3 +443,8 @@ def test_what_is_wrong_has_its_own_code(
 def test_a_search_that_cannot_be_done(path: str, value: Any, code: str):
     wrong = changed(SEARCH, path, value)
     assert code_of(changed(WHOLE, "algorithm.policies.auto_search", wrong))[0] == code
+
+
+def test_parameters_to_leave_out_of_no_search():
+    alone = changed(WHOLE, "algorithm.policies.auto_search", {"skip_search_params": "lr"})
+    assert code_of(alone)[0] == "2824"

@@ -207,7 +207,7 @@ def test_a_persistent_resource_is_a_cluster():
     with pytest.raises(NotFound) as raised:
         translated(job(spec={"persistentResourceId": "none"}))
     assert raised.value.field == "jobSpec.persistentResourceId"
-    assert "ap-beijing, big" in raised.value.message
+    assert raised.value.message.endswith("there is no persistent resource 'none'; there are big.")
 
 
 def test_shells_dashboards_and_keys():

@@ -1,4 +1,4 @@
-"""`gcloud storage`: its requests as apitools makes them, sent by hand because gcloud cannot be installed by pip."""
+"""Uploads of `gcloud storage`: requests as apitools makes them, because gcloud cannot be installed by pip."""
 
 import email.generator
 import io

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from turnout.config import SHARED_CLUSTERS
 from turnout.dialects.vertex.custom_jobs import machine_rules, mounts, validate
 from turnout.dialects.vertex.custom_jobs.environment import pool_environment
 from turnout.dialects.vertex.custom_jobs.program import container_program, package_program
@@ -147,9 +148,12 @@ def _cluster(spec: CustomJobSpec, installation: Installation, path: FieldPath) -
         return installation.cluster
     if wanted not in installation.clusters:
         where = (path / "persistentResourceId").as_sent
+        others = ", ".join(sorted(set(installation.clusters) - set(SHARED_CLUSTERS)))
+        known = (
+            f"there are {others}" if others else "the operator can add it to the settings as [clusters.<id>]"
+        )
         raise NotFound(
-            f"{where}: there is no persistent resource {quoted(wanted)}; a cluster of the settings is one: "
-            f"{', '.join(sorted(installation.clusters))}.",
+            f"{where}: there is no persistent resource {quoted(wanted)}; {known}.",
             field=where,
         )
     return wanted

@@ -1,4 +1,4 @@
-"""V4-signed URLs: `/<bucket>/<object>?X-Goog-Signature=…`, as the XML API has them, with its errors."""
+"""Signed URLs of objects (`?X-Goog-Signature=…`, for V2 `?Signature=…`), as the XML API has them, with its errors."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from turnout import errors
-from turnout.access import Key, Keys, goog4
+from turnout.access import Key, Keys, goog2, goog4
 from turnout.access.revoked import unless_revoked
 from turnout.access.sigv4 import UNSIGNED, Problem, SignatureError, http_request
 from turnout.gateways.gcs import errors as error_responses
@@ -80,13 +80,11 @@ class SignedUrls:
 
     def _check(self, request: Request) -> tuple[Key, str]:
         """The key that signed the request, and the hash that the body must have. Raises SignatureError."""
-        if "GoogleAccessId" in request.query_params:
-            message = 'V2-signed URLs are not supported: sign with version="v4"'
-            raise SignatureError(Problem.OLD_VERSION, message)
         signed = http_request(request.scope)
         if self._no_auth:
             return self._keys.root, UNSIGNED
-        return goog4.verify(self._keys.find, signed, time.time())
+        version = goog4 if signed.param(goog2.ACCOUNT) is None else goog2
+        return version.verify(self._keys.find, signed, time.time())
 
     async def _carry_out(self, request: Request, ref: ObjectRef, key: Key, payload: str) -> Response:
         match request.method:
