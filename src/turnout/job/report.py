@@ -110,7 +110,6 @@ class Node(NamedTuple):
     millicores: int
     memory: int
     gpus: int
-    gpu_kind: str = ""
 
 
 class Capacity(NamedTuple):

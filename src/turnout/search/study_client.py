@@ -106,21 +106,13 @@ class StudyClient:
         """
         return list((await self._request(Scan(lines), seconds=SCAN_SECONDS)).found)
 
-    async def importance(self, trials: Iterable[Trial] = ()) -> list[tuple[str, float, float]]:
+    async def importance(self) -> list[tuple[str, float, float]]:
         """(name, mean, std) of each parameter that varies, the largest first; empty if there are too few results."""
-        self._update(trials)
         return [(one.name, one.mean, one.std) for one in (await self._request(ComputeImportance())).weights]
 
     async def picture(self, name: str = "") -> bytes:
         """A PNG of the metric along this parameter; without a name, of the importance of all parameters."""
         return (await self._request(Draw(name))).picture
-
-    def _update(self, trials: Iterable[Trial]) -> None:
-        for trial in trials:
-            known = _known_trial(trial)
-            if self._trials.get(trial.number) != known:
-                self._trials[trial.number] = known
-                self._unsent.add(trial.number)
 
     async def _request(
         self, request: StudyRequest, curves: Curves | None = None, seconds: float = REQUEST_SECONDS
