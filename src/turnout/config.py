@@ -338,18 +338,18 @@ def _merge(table: Table, over: Table) -> None:
 def _explain(error: str, file: str | None) -> str:
     """The message of msgspec, with a suggestion for a misspelt name."""
     where = f"{file}: " if file else "settings: "
-    what, _, place = error.partition(" - at `$")
+    problem, _, place = error.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
-    unknown = re.search(r"unknown field `(\w+)`", what)
+    unknown = re.search(r"unknown field `(\w+)`", problem)
     if unknown:
         return f"{where}{_spelt(place) or '[top level]'} has no setting {unknown[1]}; {_nearest(unknown[1], place)}"
     name = _spelt(place)
-    value = re.fullmatch(r"Invalid enum value (.*)", what)
+    value = re.fullmatch(r"Invalid enum value (.*)", problem)
     if value:
         return f"{where}{name} must be {_allowed(place)}, not {value[1]}"
-    kinds = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
+    kinds = re.fullmatch(r"Expected `(.*)`, got `(.*)`", problem)
     if kinds is None:
-        return f"{where}{name}: {what}" if name else where + what
+        return f"{where}{name}: {problem}" if name else where + problem
     wanted = _allowed(place) or _kind(kinds[1])
     return f"{where}{name} must be {wanted}, not {_kind(kinds[2])}"
 
@@ -411,7 +411,7 @@ def _allowed(place: str) -> str:
     table, _, field = place.rpartition(".")
     kind = _fields(table).get(field)
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    words = [word for one in kinds if get_origin(one) is Literal for word in get_args(one)]
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if not words:
         return ""
     words += ["a whole number"] if int in kinds else []
@@ -452,7 +452,7 @@ def _check(settings: Settings) -> None:
     if settings.engines.local.overcommit <= 0:
         raise Misconfigured("[engines.local] overcommit must be more than 0")
     for text in settings.engines.local.reach:
-        reached(text)
+        parse_reach(text)
     limits.check(settings.limits)
     if not 0 <= settings.storage.s3.port <= 65535:
         raise Misconfigured(f"[storage.s3] port must be from 0 to 65535, not {settings.storage.s3.port}")
@@ -465,7 +465,7 @@ def _check(settings: Settings) -> None:
             raise Misconfigured(f"[storage] host_paths: {path!r} is not an absolute path")
 
 
-def reached(text: str) -> tuple[str, int]:
+def parse_reach(text: str) -> tuple[str, int]:
     """Host and port of an entry of `[engines.local] reach`. Raises Misconfigured."""
     host, _, port = text.rpartition(":")
     try:

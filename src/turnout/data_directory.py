@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _IN_MOVED, _IN_DELETE, _IN_DELETE_SELF, _IN_MOVE_SELF = 0xC0, 0x200, 0x400, 0x800
 _IN_ONLYDIR, _IN_CLOEXEC, _IN_NONBLOCK = 0x01000000, 0o2000000, 0o4000
 _REMOVED = _IN_MOVED | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 """Seconds between checks where the kernel sends no notifications."""
 _MOST_WARNINGS = 20
 _MOST_BYTES = 1 << 16
@@ -118,14 +118,14 @@ class Removals:
         self._paths = paths
         self._lock = lock
         self._fd = -1
-        self._known: dict[Path, os.stat_result] = {}
+        self._directories: dict[Path, os.stat_result] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._second_look: asyncio.TimerHandle | None = None
+        self._second_check: asyncio.TimerHandle | None = None
         self._data_removed = False
         self._failure = ""
-        self._files: dict[Path, os.stat_result] = {}
+        self._database_files: dict[Path, os.stat_result] = {}
         """Removed files that cannot be recreated."""
-        self._of_supervisor: set[Path] = set()
+        self._supervisor_files: set[Path] = set()
         """Files of the supervisor that exist. It replaces them now and then."""
         self.warnings: list[str] = []
         self.database_removed: Callable[[str], None] = lambda why: None
@@ -135,12 +135,12 @@ class Removals:
         for directory in _CONSEQUENCE:
             path = self._paths.data / directory
             with contextlib.suppress(FileNotFoundError):
-                self._known[path] = os.stat(path)
+                self._directories[path] = os.stat(path)
         file = self._paths.database
         for path in (file, file.with_name(file.name + "-wal")) if database else ():
             with contextlib.suppress(FileNotFoundError):
-                self._files[path] = os.stat(path)
-        self._of_supervisor = self._supervisors_files()
+                self._database_files[path] = os.stat(path)
+        self._supervisor_files = self._existing_supervisor_files()
         self._fd = _libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
         loop = asyncio.get_running_loop()
         if self._notify(self._paths.data):
@@ -148,10 +148,10 @@ class Removals:
             loop.add_reader(self._fd, self._read)
         else:
             # A user may have few inotify instances (fs.inotify.max_user_instances), and others may have taken them.
-            self._timer = loop.call_later(_LOOK_SECONDS, self._look_again)
+            self._timer = loop.call_later(_CHECK_SECONDS, self._check_again)
 
     def close(self) -> None:
-        for timer in (self._timer, self._second_look):
+        for timer in (self._timer, self._second_check):
             if timer:
                 timer.cancel()
         if self._fd >= 0:
@@ -165,15 +165,15 @@ class Removals:
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._fd, 1 << 16)
-        self._look()
+        self._check()
 
-    def _look_again(self) -> None:
-        self._look()
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_again)
+    def _check_again(self) -> None:
+        self._check()
+        self._timer = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check_again)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
-            self._put_right()
+            self._repair()
             self._failure = ""
         except OSError as error:
             if str(error) != self._failure:
@@ -182,16 +182,16 @@ class Removals:
                     f"something was removed from {self._paths.data}, and cannot be made again: {error}"
                 )
 
-    def _put_right(self) -> None:
+    def _repair(self) -> None:
         if not self._paths.data.exists():
             if not self._data_removed:
                 self._data_removed = True
                 self._warn(f"{self._paths.data} was removed while the service ran: stop the service")
             return
-        for path, was in self._known.items():
-            if not _same(path, was):
-                _make_again(path, was)
-                self._known[path] = os.stat(path)
+        for path, before in self._directories.items():
+            if not _is_same(path, before):
+                _recreate(path, before)
+                self._directories[path] = os.stat(path)
                 self._notify(self._paths.supervisor)
                 self._warn(
                     f"{path} was removed while the service ran, and was made again: {_CONSEQUENCE[path.name]}"
@@ -203,45 +203,45 @@ class Removals:
                 f"{self._paths.lock} was removed while the service ran: no second service can start so"
             )
 
-        self._look_at_database()
-        self._look_at_supervisor()
+        self._check_database()
+        self._check_supervisor()
 
-    def _look_at_database(self) -> None:
-        gone = [path for path, was in self._files.items() if not _same(path, was)]
+    def _check_database(self) -> None:
+        gone = [path for path, before in self._database_files.items() if not _is_same(path, before)]
         if not gone:
             return
-        self._files.clear()
-        what = (
+        self._database_files.clear()
+        warning = (
             f"{gone[0]} was removed while the service ran: no new jobs are accepted. Running jobs go on, but are lost "
             "with all other records when the service ends; put a backup there before it is started again"
         )
-        self._warn(what)
-        self.database_removed(what)
+        self._warn(warning)
+        self.database_removed(warning)
 
-    def _look_at_supervisor(self) -> None:
+    def _check_supervisor(self) -> None:
         """A supervisor that is starting recreates its socket within a moment."""
-        there = self._supervisors_files()
-        if self._of_supervisor - there and not self._second_look:
+        existing = self._existing_supervisor_files()
+        if self._supervisor_files - existing and not self._second_check:
             loop = asyncio.get_running_loop()
-            self._second_look = loop.call_later(_LOOK_SECONDS, self._look_at_supervisor_again)
-        self._of_supervisor |= there
+            self._second_check = loop.call_later(_CHECK_SECONDS, self._check_supervisor_again)
+        self._supervisor_files |= existing
 
-    def _look_at_supervisor_again(self) -> None:
-        self._second_look = None
-        there = self._supervisors_files()
-        for path in self._of_supervisor - there:
-            self._warn(f"{path} was removed while the service ran: {_OF_SUPERVISOR[path.name]}")
-        self._of_supervisor = there
+    def _check_supervisor_again(self) -> None:
+        self._second_check = None
+        existing = self._existing_supervisor_files()
+        for path in self._supervisor_files - existing:
+            self._warn(f"{path} was removed while the service ran: {_SUPERVISOR_CONSEQUENCE[path.name]}")
+        self._supervisor_files = existing
 
-    def _supervisors_files(self) -> set[Path]:
-        files = (self._paths.supervisor / name for name in _OF_SUPERVISOR)
+    def _existing_supervisor_files(self) -> set[Path]:
+        files = (self._paths.supervisor / name for name in _SUPERVISOR_CONSEQUENCE)
         return {path for path in files if path.exists()}
 
-    def _warn(self, what: str) -> None:
-        _log.error("%s", what)
+    def _warn(self, warning: str) -> None:
+        _log.error("%s", warning)
         del self.warnings[: 1 - _MOST_WARNINGS]
-        self.warnings.append(what)
-        line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {what}\n".encode(errors="replace")
+        self.warnings.append(warning)
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {warning}\n".encode(errors="replace")
         with contextlib.suppress(OSError):
             fd = os.open(self._paths.removed, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -259,7 +259,7 @@ _CONSEQUENCE = {
     "runtimes": _RESTART,
 }
 
-_OF_SUPERVISOR = {
+_SUPERVISOR_CONSEQUENCE = {
     "journal": "if the supervisor is killed before all jobs that run now have ended, they are lost",
     "socket": "let all jobs end before the service is stopped, or the next one waits for that before it can start any",
 }
@@ -275,31 +275,31 @@ def _lock_directory(fd: int) -> None:
         _log.info("the data directory itself cannot be locked, only the file in it: %s", error)
 
 
-def _same(path: Path, was: os.stat_result) -> bool:
+def _is_same(path: Path, before: os.stat_result) -> bool:
     try:
-        return os.path.samestat(os.stat(path), was)
+        return os.path.samestat(os.stat(path), before)
     except FileNotFoundError:
         return False
 
 
-def _make_again(path: Path, was: os.stat_result) -> None:
+def _recreate(path: Path, before: os.stat_result) -> None:
     """Created elsewhere and moved into place, so that it never has another owner. Raises OSError."""
     new = path.with_name(f".{path.name}-{os.getpid()}")
     with contextlib.suppress(FileExistsError):
         new.mkdir(0o700)
-    _give(new, was)
+    _set_owner_and_mode(new, before)
     try:
         new.rename(path)
     except OSError:
         # Somebody was faster, and there is something in it already.
         new.rmdir()
-        _give(path, was)
+        _set_owner_and_mode(path, before)
 
 
-def _give(path: Path, was: os.stat_result) -> None:
+def _set_owner_and_mode(path: Path, before: os.stat_result) -> None:
     if os.geteuid() == 0:
-        os.chown(path, was.st_uid, was.st_gid)
-    path.chmod(stat.S_IMODE(was.st_mode))
+        os.chown(path, before.st_uid, before.st_gid)
+    path.chmod(stat.S_IMODE(before.st_mode))
 
 
 def _private(path: str, flags: int) -> int:

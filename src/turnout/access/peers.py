@@ -103,9 +103,9 @@ def _encoded(host: str, port: int) -> set[str]:
     address = ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     packed = [address.packed, *([mapped.packed] if mapped else [])]
-    packed += [bytes(10) + b"\xff\xff" + one for one in packed if len(one) == 4]
-    words = lambda one: (one[at : at + 4] for at in range(0, len(one), 4))  # noqa: E731
+    packed += [bytes(10) + b"\xff\xff" + ipv4 for ipv4 in packed if len(ipv4) == 4]
+    words = lambda data: (data[at : at + 4] for at in range(0, len(data), 4))  # noqa: E731
     in_order = (
-        b"".join(word[:: 1 if sys.byteorder == "big" else -1] for word in words(one)) for one in packed
+        b"".join(word[:: 1 if sys.byteorder == "big" else -1] for word in words(data)) for data in packed
     )
-    return {f"{one.hex().upper()}:{port:04X}" for one in in_order}
+    return {f"{data.hex().upper()}:{port:04X}" for data in in_order}

@@ -28,7 +28,7 @@ class Closed(TurnoutError):
     """The child was closed, because the service is shutting down."""
 
 
-class Program(msgspec.Struct, frozen=True):
+class ChildProgram(msgspec.Struct, frozen=True):
     """What a child runs: a function without arguments."""
 
     name: str
@@ -66,7 +66,7 @@ class Child(Generic[R]):
 
     def __init__(
         self,
-        program: Program,
+        program: ChildProgram,
         replies: type[R],
         setup: Setup | None = None,
         *,
@@ -123,7 +123,7 @@ class Child(Generic[R]):
                     if tries <= 0:
                         raise
 
-    async def keep(self) -> None:
+    async def keep_running(self) -> None:
         """Keep the process running until `close`, starting it again whenever it dies."""
         with self._in_use(), contextlib.suppress(Closed):
             while True:

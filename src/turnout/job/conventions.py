@@ -26,7 +26,7 @@ class Convention(NamedTuple):
     """Variables that grow with the gang and are equal for all members; with names if they resolve, else addresses."""
     by_name: bool = False
     """The maps that all clouds have contain host names, not addresses, where names resolve."""
-    ranks_one: bool = True
+    ranks_single_replica: bool = True
     """A single replica gets its rank and TF_CONFIG too."""
     user: str = ""
     """The user name if the program asks for a user id; empty for the name of the real user."""
@@ -131,5 +131,7 @@ def _vertex_variables(_launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
     return _loopback(gang, rank)
 
 
-_VERTEX = Convention(_vertex_host, _no_domain, _vertex_variables, _nothing, by_name=True, ranks_one=False)
+_VERTEX = Convention(
+    _vertex_host, _no_domain, _vertex_variables, _nothing, by_name=True, ranks_single_replica=False
+)
 _BY_DIALECT = {"modelarts": _MODELARTS, "vertex": _VERTEX}

@@ -98,7 +98,7 @@ class Submission(msgspec.Struct, frozen=True):
     """The engine's own name for it, for example the number of the Slurm job."""
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastAttempt(msgspec.Struct, frozen=True):
     """An attempt before the job's last: when and why it ended."""
 
     job: int

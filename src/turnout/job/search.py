@@ -80,7 +80,7 @@ class Search(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.metrics[0]
 
 
-def read_skip(text: str) -> tuple[dict[str, str], ...]:
+def parse_skip_rules(text: str) -> tuple[dict[str, str], ...]:
     """`lr=0.1,batch=64;batch=128`: commas join the conditions of a rule, semicolons separate rules.
 
     Raises ValueError with a message for the user.
@@ -92,7 +92,8 @@ def read_skip(text: str) -> tuple[dict[str, str], ...]:
 def skips(search: Search, point: Point) -> bool:
     """Whether a rule of `search.skip` skips this point."""
     return any(
-        all(name in point and _same(point[name], text) for name, text in rule.items()) for rule in search.skip
+        all(name in point and _equals(point[name], text) for name, text in rule.items())
+        for rule in search.skip
     )
 
 
@@ -148,7 +149,7 @@ def _read_rule(rule: str) -> dict[str, str]:
     return pairs
 
 
-def _same(value: Value, text: str) -> bool:
+def _equals(value: Value, text: str) -> bool:
     try:
         return float(value) == float(text)
     except ValueError:
@@ -173,7 +174,7 @@ def _spaced(parameter: Parameter, count: int) -> Iterator[float]:
     yield high
 
 
-def printed(metric: str) -> str:
+def default_regex(metric: str) -> str:
     """The default regular expression for a metric: `acc=0.9`, `acc: 9e-1`."""
     return rf"(?<![\w.-]){re.escape(metric)}[\"']?\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 

@@ -60,6 +60,6 @@ def _holds_file(above: int, name: str, visits: Iterator[int]) -> bool:
                     return True
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
-        return any(_holds_file(here, one, visits) for one in below)
+        return any(_holds_file(here, directory, visits) for directory in below)
     finally:
         os.close(here)

@@ -26,7 +26,7 @@ class WriteQueue:
         self.removed = ""
         """The error for new writes after the database's file was removed."""
 
-    def check_there(self) -> None:
+    def check_not_removed(self) -> None:
         """Call it before something new is added. Raises Removed."""
         if self.removed:
             raise Removed(self.removed)
@@ -83,8 +83,8 @@ class WriteQueue:
                 _settle(answer)
             return
         # One of them is wrong, or two of them conflict: each is tried alone.
-        for one in taken:
-            await self._commit([one])
+        for change in taken:
+            await self._commit([change])
 
 
 def _settle(answer: asyncio.Future[None]) -> None:
