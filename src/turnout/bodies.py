@@ -157,7 +157,7 @@ class Bodies:
         self._timer: asyncio.TimerHandle | None = None
         self._give_back = give_back
         self._peak = 0
-        """The most bytes that were reserved at once since none were."""
+        """The most bytes that were reserved at once since the last time when none were reserved."""
 
     @property
     def size(self) -> int:
@@ -231,7 +231,10 @@ class Bodies:
             pool.size += size
 
     def _admit(self, kind: SenderKind) -> None:
-        """The waiting sender that holds the least goes first, but not before one that waits for bodies of others."""
+        """Admits waiting requests, those of the sender that holds the least first.
+
+        A request that does not fit into the pool of its kind holds back all requests behind it.
+        """
         held = {sender: pool.size for sender, pool in self._senders.items()}
         for waiter in sorted(self._waiting[kind], key=lambda waiter: held.get(waiter.reservation.sender, 0)):
             sender = waiter.reservation.sender
@@ -261,7 +264,7 @@ class Bodies:
 
 
 def _busy() -> Busy:
-    return Busy("Too many bodies of requests are under way: send the request again a little later.")
+    return Busy("The service is receiving too many request bodies: send the request again a little later.")
 
 
 async def read_body(
@@ -276,11 +279,11 @@ async def read_body(
     """The whole body, or an error as soon as it is too large. None if the client disconnected.
 
     Unknown senders have a smaller limit. `late` is the dialect's code for a body that takes too long,
-    `too_large` its words for one that is too long.
+    `too_large` its message for one that is too large.
     """
     if reservation.sender.kind is SenderKind.STRANGER and limit > STRANGERS_LIMIT:
         limit = STRANGERS_LIMIT
-        too_large += " More is for those whom the head of the request names."
+        too_large += " A larger body needs credentials in the head of the request."
     declared = headers.get(b"content-length", b"0")
     if len(declared) > 19 or int(declared) > limit:
         raise TooLarge(too_large.format(limit=limit))
@@ -305,7 +308,9 @@ async def read_body(
                     reservation.arriving(lambda: clock.reschedule(0))
     except TimeoutError:
         if reservation.given_up:
-            raise Busy("The body came too slowly while others waited: send the request again.") from None
+            raise Busy(
+                "The body arrived too slowly while other requests waited: send the request again."
+            ) from None
         raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.", code=late) from None
     if len(parts) > 1 and reservation.size:
         reservation.arrived()

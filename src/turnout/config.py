@@ -1,4 +1,4 @@
-"""The settings: one TOML file, then `TURNOUT_*` variables, then flags; the later wins.
+"""The settings: one TOML file, then `TURNOUT_*` variables, then flags; each overrides those before it.
 
 The only module that reads the environment.
 """
@@ -56,7 +56,7 @@ class StoreSettings(msgspec.Struct, forbid_unknown_fields=True):
 class LocalEngineSettings(msgspec.Struct, forbid_unknown_fields=True):
     sandbox: Literal["auto", "bubblewrap", "none"] = "auto"
     seccomp: bool = True
-    """Whether the kernel refuses system calls that no training needs to programs in the sandbox."""
+    """Whether the kernel denies programs in the sandbox the system calls that no training needs."""
     gpus: Literal["auto"] | int = "auto"
     """`auto`: the GPUs that the driver shows; or a number of simulated ones."""
     overcommit: float = 4
@@ -102,7 +102,7 @@ class RemoteBucket(msgspec.Struct, forbid_unknown_fields=True):
     region: str = ""
     key: str = ""
     secret: str = ""
-    """Set with `key`. If unset, the usual variables count (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
+    """Set with `key`. If unset, the usual variables apply (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
     token: str = ""
     virtual_hosted: bool | None = None
     """Whether the bucket is part of the host name. If unset: yes for endpoints that are known to require it."""
@@ -145,7 +145,7 @@ class DatasetSettings(msgspec.Struct, forbid_unknown_fields=True):
     """A dataset of ModelArts, by its id."""
 
     url: str = ""
-    """`obs://bucket/dir/`, or any other that storage knows."""
+    """`obs://bucket/dir/`, or any other source that storage supports."""
     versions: dict[str, str] = {}
     """Version id -> url. `url` is for requests without a version."""
     name: str = ""
@@ -155,7 +155,7 @@ class Subscription(msgspec.Struct, forbid_unknown_fields=True):
     """A subscribed algorithm of ModelArts, by its subscription id."""
 
     algorithm: str = ""
-    """A JSON file with the body that would create it. Without `versions` it stands for every version."""
+    """A JSON file with the request body that would create it. Without `versions`, it is used for every version."""
     versions: dict[str, str] = {}
     """Version id -> file."""
 
@@ -216,7 +216,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def all_clusters(self) -> dict[str, Cluster]:
-        """The four shared names on the local engine, and what the settings add or replace."""
+        """The four shared clusters on the local engine, and those that the settings add or replace."""
         return {name: Cluster() for name in SHARED_CLUSTERS} | self.clusters
 
     def host_paths(self) -> list[tuple[Path, bool]]:
@@ -264,7 +264,7 @@ def client_key() -> str | None:
 
 
 def config_home() -> Path:
-    """The file with the login of the command-line tools."""
+    """The directory in which the command-line tools keep their login."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "turnout"
 
 
@@ -392,7 +392,7 @@ _KINDS = {
 
 
 def _spelt(place: str) -> str:
-    """`server.port` -> `[server] port`, as it stands in the file. msgspec does not tell which of several tables."""
+    """`server.port` -> `[server] port`, as it stands in the file. msgspec does not name the table among several."""
     if place.endswith("[...]") and place not in _TABLES:
         return f"[{place.removesuffix('[...]').replace('[...]', '.…')}] …"
     table, _, field = ("", "", place) if place in _TABLES else place.rpartition(".")
@@ -442,7 +442,9 @@ def _check(settings: Settings) -> None:
         )
     for name, cluster in settings.clusters.items():
         if cluster.engine != "local":
-            raise Misconfigured(f"[clusters.{name}] engine = {cluster.engine!r} is not known; there is local")
+            raise Misconfigured(
+                f"[clusters.{name}] engine = {cluster.engine!r} is not known; the only engine is local"
+            )
     for name, pool in settings.pools.items():
         if pool.cluster and pool.cluster not in settings.all_clusters():
             known = ", ".join(settings.all_clusters())

@@ -31,7 +31,7 @@ _libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
 
 
 def prepare(settings: Settings) -> Paths:
-    """Make the data directory. Root's is passable for the job's user, whose own directories lie in it."""
+    """Make the data directory. If the service runs as root, users of jobs may pass through it to their directories."""
     paths = Paths(settings.data)
     try:
         paths.data.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class Lock:
 
     @property
     def removed(self) -> bool:
-        """Whether the file is no longer there, or is another one."""
+        """Whether the file was removed or replaced."""
         assert self._file
         try:
             return not os.path.samestat(os.stat(self._paths.lock), os.fstat(self._file.fileno()))
@@ -85,7 +85,7 @@ class Lock:
             return True
 
     def write(self) -> None:
-        """The locked file, recreated if it was removed. Raises BlockingIOError."""
+        """Creates the file, also if it was removed, and locks it. Raises BlockingIOError."""
         file = open(self._paths.lock, "a+", opener=_private)  # noqa: SIM115 it stays open as long as the lock is held
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,11 +107,12 @@ class Lock:
 
 
 class Removals:
-    """Notices when something that the service works with is removed from its data directory while the service runs.
+    """Notices when a file or directory that the service uses is removed from the data directory.
 
-    A directory is made again with the owner and mode it had, so that new jobs start, and so is the lock file. The
-    database and the supervisor's files cannot be. The log says it, and so does a file that `turnout doctor` reads;
-    `warnings` is for `/healthz`. `database_removed` is called with what there is to say.
+    It recreates the lock file, and directories with their owner and mode, so that new jobs can start. It cannot
+    recreate the database and the supervisor's files. Each removal is logged, added to `warnings`, which `/healthz`
+    shows, and written to a file that `turnout doctor` reads. If the database was removed, `database_removed` is called
+    with the warning.
     """
 
     def __init__(self, paths: Paths, lock: Lock) -> None:
@@ -124,9 +125,9 @@ class Removals:
         self._data_removed = False
         self._failure = ""
         self._database_files: dict[Path, os.stat_result] = {}
-        """Removed files that cannot be recreated."""
+        """The database and its write-ahead log."""
         self._supervisor_files: set[Path] = set()
-        """Files of the supervisor that exist. It replaces them now and then."""
+        """The supervisor's files at the last check. The supervisor replaces them now and then."""
         self.warnings: list[str] = []
         self.database_removed: Callable[[str], None] = lambda why: None
 
@@ -178,9 +179,7 @@ class Removals:
         except OSError as error:
             if str(error) != self._failure:
                 self._failure = str(error)
-                self._warn(
-                    f"something was removed from {self._paths.data}, and cannot be made again: {error}"
-                )
+                self._warn(f"something was removed from {self._paths.data} and cannot be recreated: {error}")
 
     def _repair(self) -> None:
         if not self._paths.data.exists():
@@ -194,13 +193,14 @@ class Removals:
                 self._directories[path] = os.stat(path)
                 self._notify(self._paths.supervisor)
                 self._warn(
-                    f"{path} was removed while the service ran, and was made again: {_CONSEQUENCE[path.name]}"
+                    f"{path} was removed while the service ran, and was recreated: {_CONSEQUENCE[path.name]}"
                 )
         if self._lock.removed:
             with contextlib.suppress(BlockingIOError):  # another start is just being refused
                 self._lock.write()
             self._warn(
-                f"{self._paths.lock} was removed while the service ran: no second service can start so"
+                f"{self._paths.lock} was removed while the service ran, and is recreated: "
+                "it keeps a second service from starting"
             )
 
         self._check_database()
@@ -212,14 +212,14 @@ class Removals:
             return
         self._database_files.clear()
         warning = (
-            f"{gone[0]} was removed while the service ran: no new jobs are accepted. Running jobs go on, but are lost "
-            "with all other records when the service ends; put a backup there before it is started again"
+            f"{gone[0]} was removed while the service ran: no new jobs are accepted. Running jobs continue, but they "
+            "and all records are lost when the service ends; put a backup in place before you start it again"
         )
         self._warn(warning)
         self.database_removed(warning)
 
     def _check_supervisor(self) -> None:
-        """A supervisor that is starting recreates its socket within a moment."""
+        """Checks again before it warns, because a starting supervisor recreates its socket within a moment."""
         existing = self._existing_supervisor_files()
         if self._supervisor_files - existing and not self._second_check:
             loop = asyncio.get_running_loop()
@@ -251,7 +251,7 @@ class Removals:
                 os.close(fd)
 
 
-_RESTART = "restart the service, which fills it"
+_RESTART = "restart the service to fill it again"
 _CONSEQUENCE = {
     "attempts": "the logs and workspaces in it are gone",
     "buckets": "the objects in it are gone",
@@ -261,12 +261,12 @@ _CONSEQUENCE = {
 
 _SUPERVISOR_CONSEQUENCE = {
     "journal": "if the supervisor is killed before all jobs that run now have ended, they are lost",
-    "socket": "let all jobs end before the service is stopped, or the next one waits for that before it can start any",
+    "socket": "let all jobs end before you stop the service, or the next one starts no jobs until they have ended",
 }
 
 
 def _lock_directory(fd: int) -> None:
-    """Raises BlockingIOError if another process has done so."""
+    """Raises BlockingIOError if another process holds the lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -283,7 +283,7 @@ def _is_same(path: Path, before: os.stat_result) -> bool:
 
 
 def _recreate(path: Path, before: os.stat_result) -> None:
-    """Created elsewhere and moved into place, so that it never has another owner. Raises OSError."""
+    """Creates it elsewhere and moves it into place, so that it never has another owner. Raises OSError."""
     new = path.with_name(f".{path.name}-{os.getpid()}")
     with contextlib.suppress(FileExistsError):
         new.mkdir(0o700)
@@ -291,7 +291,7 @@ def _recreate(path: Path, before: os.stat_result) -> None:
     try:
         new.rename(path)
     except OSError:
-        # Somebody was faster, and there is something in it already.
+        # Another process has recreated it and put something into it.
         new.rmdir()
         _set_owner_and_mode(path, before)
 

@@ -92,7 +92,7 @@ class ThreadPool:
                     self._idle -= 1
             project, task = found
             task.do()
-            # Not held while the thread waits for the next: it may be large.
+            # The task may be large: free it before the thread waits for the next one.
             del task, found
             with self._changed:
                 self._busy[project] -= 1

@@ -115,7 +115,7 @@ WRONG = {
     "num_samples must be a whole number": search(algorithms=(Algorithm("random", {"num_samples": "many"}),)),
     "number of points for lr": search(algorithm="grid"),
     "more than 100000 points": search(Parameter("x", "integer", 1, 10**6), algorithm="grid"),
-    "is not searched": search(skip=({"momentum": "1"},)),
+    "is not a parameter": search(skip=({"momentum": "1"},)),
     "at least one parameter": Search((), (Metric("loss"),), (Algorithm("random"),)),
     "at least one metric": Search((LR,), (), (Algorithm("random"),)),
     "needs an algorithm": Search((LR,), (Metric("loss"),), ()),

@@ -20,7 +20,8 @@ _known: dict[str, bool] = {}
 def same_user(client: tuple[str, int], server: tuple[str, int], user: int | None = None) -> bool:
     """Whether the peer is a program of `user`, by default of the user who runs this one, and not in a job.
 
-    A closed socket has no inode, and the tables show root as its user.
+    Jobs never run as root, so sockets of root are not checked further. A closed socket has no inode, and the tables
+    show root as its user.
     """
     user = os.getuid() if user is None else user
     theirs, ours = _encoded(*client), _encoded(*server)
@@ -35,8 +36,9 @@ def same_user(client: tuple[str, int], server: tuple[str, int], user: int | None
 
 
 def _is_of_operator(key: str, inode: str) -> bool:
-    """Jobs never run as root. For other users, each new connection is checked: if no process that holds the socket is
-    found, or one of them belongs to a job, it is not the operator's.
+    """Whether the socket belongs to the operator, not to a job. Each new connection is checked once.
+
+    It is not the operator's if no process that holds it is found, or if one of these processes belongs to a job.
     """
     if key not in _known:
         holders = _holders(inode)

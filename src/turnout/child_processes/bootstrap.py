@@ -138,7 +138,7 @@ def _tie_to_service(setup: Setup) -> None:
 
 
 def _read_line() -> bytes:
-    """Byte by byte, because the following lines are read elsewhere."""
+    """Reads byte by byte, because other code reads the lines that follow."""
     line = b""
     while (byte := os.read(sys.stdin.fileno(), 1)) not in (b"\n", b""):
         line += byte

@@ -103,7 +103,7 @@ def check(search: Search) -> None:
     for rule in search.skip:
         for name in rule:
             if all(parameter.name != name for parameter in search.parameters):
-                raise Invalid(f"{name} is to be skipped but is not searched", field=name)
+                raise Invalid(f"a skip rule names {name}, which is not a parameter of the search", field=name)
     if search.parallel < 1:
         raise Invalid(f"a search runs at least 1 trial at a time, not {search.parallel}", field="parallel")
 
@@ -150,9 +150,7 @@ def _check_values(parameter: Parameter) -> None:
         raise Invalid(f"{name} needs at least one value", field=name)
     for value in values if parameter.kind == "discrete" else ():
         if not _is_number(value):
-            raise Invalid(
-                f"the discrete values of {name} must be numbers, which {value!r} is not", field=name
-            )
+            raise Invalid(f"the discrete values of {name} must be numbers, not {value!r}", field=name)
     different = {float(value) for value in values} if parameter.kind == "discrete" else set(values)
     if min(len(different), len(set(map(str, values)))) < len(values):
         raise Invalid(f"{name} has a value twice", field=name)

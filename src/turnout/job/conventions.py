@@ -23,9 +23,9 @@ class Convention(NamedTuple):
     variables: Callable[[Launch, Gang, int], dict[str, str]]
     """The variables of the member with this number."""
     maps: Callable[[Launch, Gang, bool], dict[str, str]]
-    """Variables that grow with the gang and are equal for all members; with names if they resolve, else addresses."""
+    """Variables that grow with the gang and are equal for all members: with host names (True) or addresses (False)."""
     by_name: bool = False
-    """The maps that all clouds have contain host names, not addresses, where names resolve."""
+    """Where names resolve, the maps of `topology` contain host names instead of addresses."""
     ranks_single_replica: bool = True
     """A single replica gets its rank and TF_CONFIG too."""
     user: str = ""

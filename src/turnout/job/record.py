@@ -163,6 +163,7 @@ class Trial(msgspec.Struct):
     """The number of the algorithm that chose it."""
     parameters: Point
     child: int
+    """The job that runs it."""
     created: int
     state: TrialState = TrialState.REQUESTED
     value: float | None = None

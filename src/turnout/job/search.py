@@ -51,7 +51,7 @@ class Stopping(msgspec.Struct, frozen=True, omit_defaults=True):
     """When to stop a bad trial early."""
 
     kind: Literal["median", "decay_curve"]
-    """`median`: below the median of the others at the same step. `decay_curve`: surely worse than the best one."""
+    """`median`: worse than the median of the others at the same step. `decay_curve`: clearly worse than the best."""
     by: Literal["steps", "seconds"] = "steps"
     startup: int = 5
     """The number of trials that must finish before any is judged."""
@@ -120,7 +120,7 @@ def levels(parameter: Parameter) -> tuple[Value, ...] | None:
 
 
 def size(parameter: Parameter) -> float:
-    """How many values it has."""
+    """How many values it has; infinite for a continuous parameter."""
     low, high = (0.0, 0.0) if parameter.values else bounds(parameter)
     if parameter.values:
         return len(parameter.values)

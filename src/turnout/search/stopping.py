@@ -55,6 +55,7 @@ def _succeeded(trial: KnownTrial) -> bool:
 
 
 def _curve(rule: Stopping | None, curve: list[MetricValue]) -> ValuesByStep:
+    """The values by step, or by the second since the first value."""
     if rule and rule.by == "seconds" and curve:
         begin = min(value.at for value in curve)
         return {(value.at - begin) // 1_000_000_000: value.value for value in curve}

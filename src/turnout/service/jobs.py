@@ -191,10 +191,12 @@ class Jobs:
             return []
         name = (await self.spec(view)).lead.program.runtime
         if name:
-            setting = f'{runtime_table(name)} python = "…" in the settings gives'
+            setting = f'{runtime_table(name)} python = "…"'
         else:
-            setting = '[images] "<its image>" = "mine" and [runtimes.mine] python = "…" in the settings give'
-        return [f"`python` was {self._engines.of(view.job.cluster).runtime(name)}; {setting} it another."]
+            setting = '[images] "<its image>" = "mine" and [runtimes.mine] python = "…"'
+        return [
+            f"`python` was {self._engines.of(view.job.cluster).runtime(name)}; to use another, set {setting}."
+        ]
 
     async def events(self, view: JobView) -> list[Event]:
         return await self._store.events(view.job.id)

@@ -147,7 +147,7 @@ class _Index:
         return offsets, passed
 
     def _at(self, mark: int, step: int = 0) -> list[int]:
-        """`step` bytes after the mark before this one, but not after this one."""
+        """The position in each stream that is `step` bytes after the mark before this one, but not after this one."""
         return [min(stream.covered(mark - 1) + step, stream.covered(mark)) for stream, _ in self._streams]
 
     def _until(self, offsets: Sequence[int]) -> int:

@@ -64,8 +64,8 @@ class Sources:
             return unchecked_note(mount.source, error.message, again)
         if found is Presence.NO_BUCKET and not mount.required:
             return (
-                f"{mount.source!r}: there is no such bucket in the store; it is an empty directory at the start, and"
-                " what the job writes there cannot be stored until somebody makes the bucket"
+                f"{mount.source!r}: there is no such bucket in the store; the job starts with an empty directory, and"
+                " what it writes there cannot be stored until the bucket exists"
             )
         return _note_if_missing(mount, found)
 
@@ -83,13 +83,13 @@ def _note_if_missing(mount: Mount, found: Presence) -> str:
     if mount.required:
         raise found.missing(source)
     if found is Presence.EMPTY:
-        # That the directory of an output does not exist yet is not worth a note.
+        # An output needs no note: its directory often does not exist yet.
         return (
-            "" if mount.output else f"there is nothing at {source!r}: it is an empty directory at the start"
+            "" if mount.output else f"there is nothing at {source!r}: the job starts with an empty directory"
         )
     if mount.output:
         return f"{source!r}: there is no such bucket; it is made when the job starts"
     return (
-        f"{source!r}: there is no such bucket; it is an empty directory at the start, and what the job writes there"
-        " makes the bucket"
+        f"{source!r}: there is no such bucket; the job starts with an empty directory, and the first file that it"
+        " writes there makes the bucket"
     )

@@ -37,7 +37,11 @@ class HostDirectory(NamedTuple):
 
 
 class HostPaths:
-    """Home directories and their dot-directories hold keys and logins, so no setting opens them as a whole."""
+    """The directories that `file://` may name.
+
+    Home directories and their dot-directories hold keys and logins. A job never gets a whole home directory, and a
+    dot-directory only if the settings name it or a directory in it.
+    """
 
     may_hang = True
 

@@ -59,9 +59,8 @@ def share(directory: int) -> None:
     """Lets the directory's group change everything in it, whatever the umask of the process that creates a file."""
     entries = ((1, 7), (4, 7), (0x20, 0))  # the owner, the group, others
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry, 0xFFFFFFFF) for entry in entries)
-    with contextlib.suppress(
-        OSError
-    ):  # without ACLs on the file system, other projects can replace a file, but not write to it
+    # On a file system without ACLs, other projects can replace a file, but not write to it.
+    with contextlib.suppress(OSError):
         os.setxattr(directory, _DEFAULT_ACL, acl)
 
 

@@ -1,4 +1,4 @@
-"""Whether there is something at a source: asked before a job is created, and again before it starts."""
+"""Whether there is something at a source. The service checks before a job is created, and again before it starts."""
 
 import os
 import stat

@@ -253,8 +253,9 @@ class Store:
         return self._gang(found[0])
 
     async def documents(self, ids: list[int]) -> dict[int, bytes]:
-        """Leaves out jobs that do not exist, and those whose key is missing, which their message says. A document that
-        cannot be read is empty.
+        """Leaves out jobs that do not exist and jobs whose key is missing; the message of such a job says that it is.
+
+        A document that cannot be read is empty.
         """
         found = await self._driver.read_each(self._sql.document, [(job_id,) for job_id in ids])
         kept = (

@@ -40,7 +40,7 @@ _MATCHES: dict[str, Callable[[Anything, Anything], bool]] = {
 
 
 class Selection:
-    """The SQL of one query: `page` and `count` with `parameters`."""
+    """The SQL of one query, and its parameters: for a page of the jobs, and for their number."""
 
     def __init__(self, query: Query, flavour: Flavour) -> None:
         self._flavour = flavour

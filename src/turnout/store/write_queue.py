@@ -14,7 +14,7 @@ No other write happens between its reads and the commit.
 Waiting = tuple[Change, asyncio.Future[None]]
 
 ENOUGH_ROWS = 100
-"""The most changes in one transaction: others wait for it."""
+"""A transaction with this many rows takes no further changes, because other writers wait for it."""
 
 
 class WriteQueue:

@@ -71,7 +71,7 @@ def check(content_type: str, metadata: dict[str, str]) -> None:
 
 
 def write_attributes(file: int, attributes: Attributes) -> None:
-    """Does nothing on a file system without extended attributes, but raises OSError there for an encrypted object."""
+    """On a file system without extended attributes: does nothing, or raises OSError if the object is encrypted."""
     try:
         os.setxattr(file, _NAME, msgspec.msgpack.encode(attributes))
     except OSError:

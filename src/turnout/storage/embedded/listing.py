@@ -106,7 +106,7 @@ def _entries(here: int, base: str, request: ListOptions) -> Generator[Info | str
 
 def _names(here: int, base: str, request: ListOptions) -> list[str]:
     """The names in the directory with which a requested key can begin."""
-    # Only in the first directory is a part of the prefix left, which has no slash.
+    # A rest of the prefix, without a slash, remains only in the first directory.
     prefix = request.prefix[len(base) :]
     within = request.after.startswith(base)
     if request.after > base and not within:

@@ -175,7 +175,7 @@ class _UploadBody:
     def _check(self) -> None:
         if self._expected not in ("", self.crc32c):
             raise Invalid(
-                f"{self._key!r}: the crc32c of what arrived is {self.crc32c}, not {self._expected}: nothing was kept"
+                f"{self._key!r}: the crc32c of what arrived is {self.crc32c}, not {self._expected}: nothing was stored"
             )
 
 

@@ -59,9 +59,7 @@ def _without_answer(text: str, url: str) -> RemoteError:
         return RemoteError(Misconfigured(f"{url}: the certificate of {host} is not trusted"), False)
     if kind == "Connect":
         why = (
-            "there is no such host"
-            if "dns error" in text
-            else "the connection is refused or does not come about"
+            "there is no such host" if "dns error" in text else "the connection is refused or cannot be made"
         )
         return RemoteError(TimedOut(f"{url}: cannot connect to {host}: {why}"), True)
     if kind == "Timeout":
