@@ -87,10 +87,10 @@ def serve(settings: Settings) -> None:
         with Lock(paths) as lock:
             listeners.take(paths.supervisor)
             listeners.bind()
-            first = not paths.root_key.exists()
+            first_start = not paths.root_key.exists()
             keys = Keys(open_root_key(paths.root_key, settings.root_key))
             removals = Removals(paths, lock)
-            uvloop.run(_serve(settings, paths, keys, listeners, removals, first))
+            uvloop.run(_serve(settings, paths, keys, listeners, removals, first_start))
 
 
 def check(settings: Settings) -> None:
@@ -118,16 +118,16 @@ def _certificate(settings: Settings) -> tls.CertificatePair | None:
 
 
 async def _serve(
-    settings: Settings, paths: Paths, keys: Keys, listeners: Listeners, removals: Removals, first: bool
+    settings: Settings, paths: Paths, keys: Keys, listeners: Listeners, removals: Removals, first_start: bool
 ) -> None:
     port = listeners.listening[0].getsockname()[1]
     grpc_secret = secrets.token_urlsafe() if settings.no_auth else ""
     opened = _open(settings, paths, keys, listeners, removals, grpc_secret)
     async with opened as service, _grpc_gateway(settings, port, listeners, grpc_secret):
         server.tune_interpreter()
-        shown = f"{keys.root.id}:{keys.root.secret}" if first and sys.stdout.isatty() else ""
+        root_key = f"{keys.root.id}:{keys.root.secret}" if first_start and sys.stdout.isatty() else ""
         paths.endpoint.write_text(settings.endpoint(settings.server.host, port))
-        sys.stdout.write(banner.started(settings, port, paths, shown))
+        sys.stdout.write(banner.started(settings, port, paths, root_key))
         sys.stdout.flush()
         await server.Server(service.app, LimitedProtocol, settings, BACKLOG, service.stopping).serve(
             listeners.listening
@@ -185,7 +185,7 @@ async def _open(
         clock=time.time_ns,
     )
     dialects = [dialect(context) for dialect in DIALECTS]
-    make_trial_job |= {one.name: one.make_trial_job for one in dialects if one.make_trial_job}
+    make_trial_job |= {dialect.name: dialect.make_trial_job for dialect in dialects if dialect.make_trial_job}
     gcs_routes, signed_urls = gcs.routes(storage.embedded, keys, settings, refusal_of, bodies)
     rest = Starlette(
         routes=[
@@ -257,7 +257,7 @@ def _swept_files(storage: Storage, paths: Paths) -> list[Files]:
 def _dispatch(owners: Sequence[Dialect | gcs.SignedUrls], rest: ASGIApp) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         http = scope["type"] == "http"
-        owner = next((one for one in owners if one.owns(scope)), None) if http else None
+        owner = next((candidate for candidate in owners if candidate.owns(scope)), None) if http else None
         await (owner or rest)(scope, receive, send)
 
     return app

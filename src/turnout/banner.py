@@ -10,7 +10,7 @@ from turnout.paths import Paths
 
 
 def started(settings: Settings, port: int, paths: Paths, root_key: str) -> str:
-    """`root_key`: shown; empty: the text names the file that has it, because output is often kept in a log."""
+    """`root_key`: the key to show. If it is empty, the text names its file instead: output often ends up in a log."""
     endpoint = settings.endpoint(settings.server.host, port)
     key, variable = _root_key(settings, paths, root_key)
     tictl = Path(sys.argv[0]).with_name("tictl")
@@ -32,12 +32,12 @@ def stopped(running: int) -> str:
         return ""
     over = "\r" if sys.stdout.isatty() else ""  # overwrites the ^C that a terminal shows there
     if running == 1:
-        return f"{over}1 job goes on running; turnout serve takes it up again\n"
-    return f"{over}{running} jobs go on running; turnout serve takes them up again\n"
+        return f"{over}1 job keeps running; turnout serve picks it up again\n"
+    return f"{over}{running} jobs keep running; turnout serve picks them up again\n"
 
 
 def _root_key(settings: Settings, paths: Paths, root_key: str) -> tuple[str, str]:
-    """A description of it, and how to export it."""
+    """A description of the root key, and the text that exports it."""
     if settings.no_auth:
         return "not needed (--no-auth)", ""
     if settings.root_key:

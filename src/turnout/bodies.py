@@ -35,10 +35,10 @@ PACE = 16 << 20
 SLOW_SECONDS = 2.0
 SLOW_RATE = 1 << 20
 """A body is slow if it takes longer than this many seconds, plus one second for each this many bytes."""
-_WORTH_GIVING_BACK = 4 << 20
-_FIRST = 64 << 10
+_GIVE_BACK_ABOVE = 4 << 20
+_FIRST_RESERVATION = 64 << 10
 """Reserved for a body of unknown length."""
-_CLEARLY_FEW = 64 << 10
+_COUNT_VALUES_ABOVE = 64 << 10
 
 
 class SenderKind(Enum):
@@ -156,8 +156,8 @@ class Bodies:
         self._waiting: dict[SenderKind, deque[_Waiter]] = {kind: deque() for kind in SenderKind}
         self._timer: asyncio.TimerHandle | None = None
         self._give_back = give_back
-        self._most = 0
-        """The most bytes that were reserved at once since none were."""
+        self._peak = 0
+        """The most bytes that were reserved at once since the last time when none were reserved."""
 
     @property
     def size(self) -> int:
@@ -168,7 +168,7 @@ class Bodies:
 
     async def reserve(self, reservation: Reservation, size: int) -> None:
         waiting = self._waiting[reservation.sender.kind]
-        behind = waiting and any(one.reservation.sender == reservation.sender for one in waiting)
+        behind = waiting and any(waiter.reservation.sender == reservation.sender for waiter in waiting)
         if not behind and self._fits(reservation.sender, size):
             self._take(reservation, size)
             return
@@ -202,7 +202,7 @@ class Bodies:
 
     def release(self, reservation: Reservation) -> None:
         self.arrived(reservation)
-        self._most = max(self._most, self.size)
+        self._peak = max(self._peak, self.size)
         size, reservation.size = reservation.size, 0
         for pool in self._pools(reservation.sender):
             pool.size -= size
@@ -210,20 +210,20 @@ class Bodies:
             del self._senders[reservation.sender]
         if self._waiting[reservation.sender.kind]:
             self._admit(reservation.sender.kind)
-        elif self._most > _WORTH_GIVING_BACK and not self.size:
-            self._most = 0
+        elif self._peak > _GIVE_BACK_ABOVE and not self.size:
+            self._peak = 0
             # A moment later, when the bodies themselves are freed.
             asyncio.get_running_loop().call_later(0.1, self._give_back)
 
     def _pools(self, sender: Sender) -> tuple[_Pool, _Pool]:
-        mine = self._senders.get(sender)
-        if mine is None:
-            mine = self._senders[sender] = _Pool(self._shares[sender.kind])
-        return mine, self._kinds[sender.kind]
+        own = self._senders.get(sender)
+        if own is None:
+            own = self._senders[sender] = _Pool(self._shares[sender.kind])
+        return own, self._kinds[sender.kind]
 
     def _fits(self, sender: Sender, size: int) -> bool:
-        mine = self._senders.get(sender)
-        return (mine is None or mine.has(size)) and self._kinds[sender.kind].has(size)
+        own = self._senders.get(sender)
+        return (own is None or own.has(size)) and self._kinds[sender.kind].has(size)
 
     def _take(self, reservation: Reservation, size: int) -> None:
         reservation.size += size
@@ -231,9 +231,12 @@ class Bodies:
             pool.size += size
 
     def _admit(self, kind: SenderKind) -> None:
-        """The waiting sender that holds the least goes first, but not before one that waits for bodies of others."""
+        """Admits waiting requests, those of the sender that holds the least first.
+
+        A request that does not fit into the pool of its kind holds back all requests behind it.
+        """
         held = {sender: pool.size for sender, pool in self._senders.items()}
-        for waiter in sorted(self._waiting[kind], key=lambda one: held.get(one.reservation.sender, 0)):
+        for waiter in sorted(self._waiting[kind], key=lambda waiter: held.get(waiter.reservation.sender, 0)):
             sender = waiter.reservation.sender
             if not self._kinds[kind].has(waiter.size):
                 break
@@ -245,23 +248,23 @@ class Bodies:
     def _relieve(self) -> None:
         """Drops slow bodies, one for each waiting request."""
         loop = asyncio.get_running_loop()
-        for waiter in [one for waiting in self._waiting.values() for one in waiting]:
+        for waiter in [waiter for waiting in self._waiting.values() for waiter in waiting]:
             sender = waiter.reservation.sender
-            mine = self._senders.get(sender)
-            crowded = mine if mine and not mine.has(waiter.size) else self._kinds[sender.kind]
-            slow = next((one for one in crowded.arriving if one.slow(loop.time())), None)
+            own = self._senders.get(sender)
+            crowded = own if own and not own.has(waiter.size) else self._kinds[sender.kind]
+            slow = next((body for body in crowded.arriving if body.slow(loop.time())), None)
             if slow:
                 slow.give_way()
         if self._timer is None and any(self._waiting.values()):
-            self._timer = loop.call_later(SLOW_SECONDS / 4, self._look_again)
+            self._timer = loop.call_later(SLOW_SECONDS / 4, self._relieve_again)
 
-    def _look_again(self) -> None:
+    def _relieve_again(self) -> None:
         self._timer = None
         self._relieve()
 
 
 def _busy() -> Busy:
-    return Busy("Too many bodies of requests are under way: send the request again a little later.")
+    return Busy("The service is receiving too many request bodies: send the request again a little later.")
 
 
 async def read_body(
@@ -276,15 +279,15 @@ async def read_body(
     """The whole body, or an error as soon as it is too large. None if the client disconnected.
 
     Unknown senders have a smaller limit. `late` is the dialect's code for a body that takes too long,
-    `too_large` its words for one that is too long.
+    `too_large` its message for one that is too large.
     """
     if reservation.sender.kind is SenderKind.STRANGER and limit > STRANGERS_LIMIT:
         limit = STRANGERS_LIMIT
-        too_large += " More is for those whom the head of the request names."
+        too_large += " A larger body needs credentials in the head of the request."
     declared = headers.get(b"content-length", b"0")
     if len(declared) > 19 or int(declared) > limit:
         raise TooLarge(too_large.format(limit=limit))
-    expected = min(_FIRST, limit) if b"transfer-encoding" in headers else int(declared)
+    expected = min(_FIRST_RESERVATION, limit) if b"transfer-encoding" in headers else int(declared)
     if expected:
         await reservation.reserve(expected)
     parts: list[bytes] = []
@@ -305,7 +308,9 @@ async def read_body(
                     reservation.arriving(lambda: clock.reschedule(0))
     except TimeoutError:
         if reservation.given_up:
-            raise Busy("The body came too slowly while others waited: send the request again.") from None
+            raise Busy(
+                "The body arrived too slowly while other requests waited: send the request again."
+            ) from None
         raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.", code=late) from None
     if len(parts) > 1 and reservation.size:
         reservation.arrived()
@@ -316,5 +321,5 @@ async def read_body(
 
 def _check_values(body: bytes) -> None:
     """Raises TooLarge. Commas inside texts count too: no real document has that many."""
-    if len(body) > _CLEARLY_FEW and body.count(b",") > MOST_VALUES:
+    if len(body) > _COUNT_VALUES_ABOVE and body.count(b",") > MOST_VALUES:
         raise TooLarge(f"The request is too large: the body may have {MOST_VALUES} values.")

@@ -1,4 +1,4 @@
-"""The settings: one TOML file, then `TURNOUT_*` variables, then flags; the later wins.
+"""The settings: one TOML file, then `TURNOUT_*` variables, then flags; each overrides those before it.
 
 The only module that reads the environment.
 """
@@ -56,7 +56,7 @@ class StoreSettings(msgspec.Struct, forbid_unknown_fields=True):
 class LocalEngineSettings(msgspec.Struct, forbid_unknown_fields=True):
     sandbox: Literal["auto", "bubblewrap", "none"] = "auto"
     seccomp: bool = True
-    """Whether the kernel refuses system calls that no training needs to programs in the sandbox."""
+    """Whether the kernel denies programs in the sandbox the system calls that no training needs."""
     gpus: Literal["auto"] | int = "auto"
     """`auto`: the GPUs that the driver shows; or a number of simulated ones."""
     overcommit: float = 4
@@ -102,7 +102,7 @@ class RemoteBucket(msgspec.Struct, forbid_unknown_fields=True):
     region: str = ""
     key: str = ""
     secret: str = ""
-    """Set with `key`. If unset, the usual variables count (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
+    """Set with `key`. If unset, the usual variables apply (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`)."""
     token: str = ""
     virtual_hosted: bool | None = None
     """Whether the bucket is part of the host name. If unset: yes for endpoints that are known to require it."""
@@ -145,7 +145,7 @@ class DatasetSettings(msgspec.Struct, forbid_unknown_fields=True):
     """A dataset of ModelArts, by its id."""
 
     url: str = ""
-    """`obs://bucket/dir/`, or any other that storage knows."""
+    """`obs://bucket/dir/`, or any other source that storage supports."""
     versions: dict[str, str] = {}
     """Version id -> url. `url` is for requests without a version."""
     name: str = ""
@@ -155,7 +155,7 @@ class Subscription(msgspec.Struct, forbid_unknown_fields=True):
     """A subscribed algorithm of ModelArts, by its subscription id."""
 
     algorithm: str = ""
-    """A JSON file with the body that would create it. Without `versions` it stands for every version."""
+    """A JSON file with the request body that would create it. Without `versions`, it is used for every version."""
     versions: dict[str, str] = {}
     """Version id -> file."""
 
@@ -216,7 +216,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def all_clusters(self) -> dict[str, Cluster]:
-        """The four shared names on the local engine, and what the settings add or replace."""
+        """The four shared clusters on the local engine, and those that the settings add or replace."""
         return {name: Cluster() for name in SHARED_CLUSTERS} | self.clusters
 
     def host_paths(self) -> list[tuple[Path, bool]]:
@@ -264,7 +264,7 @@ def client_key() -> str | None:
 
 
 def config_home() -> Path:
-    """The file with the login of the command-line tools."""
+    """The directory in which the command-line tools keep their login."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "turnout"
 
 
@@ -338,18 +338,18 @@ def _merge(table: Table, over: Table) -> None:
 def _explain(error: str, file: str | None) -> str:
     """The message of msgspec, with a suggestion for a misspelt name."""
     where = f"{file}: " if file else "settings: "
-    what, _, place = error.partition(" - at `$")
+    problem, _, place = error.partition(" - at `$")
     place = place.rstrip("`").lstrip(".")
-    unknown = re.search(r"unknown field `(\w+)`", what)
+    unknown = re.search(r"unknown field `(\w+)`", problem)
     if unknown:
         return f"{where}{_spelt(place) or '[top level]'} has no setting {unknown[1]}; {_nearest(unknown[1], place)}"
     name = _spelt(place)
-    value = re.fullmatch(r"Invalid enum value (.*)", what)
+    value = re.fullmatch(r"Invalid enum value (.*)", problem)
     if value:
         return f"{where}{name} must be {_allowed(place)}, not {value[1]}"
-    kinds = re.fullmatch(r"Expected `(.*)`, got `(.*)`", what)
+    kinds = re.fullmatch(r"Expected `(.*)`, got `(.*)`", problem)
     if kinds is None:
-        return f"{where}{name}: {what}" if name else where + what
+        return f"{where}{name}: {problem}" if name else where + problem
     wanted = _allowed(place) or _kind(kinds[1])
     return f"{where}{name} must be {wanted}, not {_kind(kinds[2])}"
 
@@ -392,7 +392,7 @@ _KINDS = {
 
 
 def _spelt(place: str) -> str:
-    """`server.port` -> `[server] port`, as it stands in the file. msgspec does not tell which of several tables."""
+    """`server.port` -> `[server] port`, as it stands in the file. msgspec does not name the table among several."""
     if place.endswith("[...]") and place not in _TABLES:
         return f"[{place.removesuffix('[...]').replace('[...]', '.…')}] …"
     table, _, field = ("", "", place) if place in _TABLES else place.rpartition(".")
@@ -411,7 +411,7 @@ def _allowed(place: str) -> str:
     table, _, field = place.rpartition(".")
     kind = _fields(table).get(field)
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    words = [word for one in kinds if get_origin(one) is Literal for word in get_args(one)]
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if not words:
         return ""
     words += ["a whole number"] if int in kinds else []
@@ -442,7 +442,9 @@ def _check(settings: Settings) -> None:
         )
     for name, cluster in settings.clusters.items():
         if cluster.engine != "local":
-            raise Misconfigured(f"[clusters.{name}] engine = {cluster.engine!r} is not known; there is local")
+            raise Misconfigured(
+                f"[clusters.{name}] engine = {cluster.engine!r} is not known; the only engine is local"
+            )
     for name, pool in settings.pools.items():
         if pool.cluster and pool.cluster not in settings.all_clusters():
             known = ", ".join(settings.all_clusters())
@@ -452,7 +454,7 @@ def _check(settings: Settings) -> None:
     if settings.engines.local.overcommit <= 0:
         raise Misconfigured("[engines.local] overcommit must be more than 0")
     for text in settings.engines.local.reach:
-        reached(text)
+        parse_reach(text)
     limits.check(settings.limits)
     if not 0 <= settings.storage.s3.port <= 65535:
         raise Misconfigured(f"[storage.s3] port must be from 0 to 65535, not {settings.storage.s3.port}")
@@ -465,7 +467,7 @@ def _check(settings: Settings) -> None:
             raise Misconfigured(f"[storage] host_paths: {path!r} is not an absolute path")
 
 
-def reached(text: str) -> tuple[str, int]:
+def parse_reach(text: str) -> tuple[str, int]:
     """Host and port of an entry of `[engines.local] reach`. Raises Misconfigured."""
     host, _, port = text.rpartition(":")
     try:

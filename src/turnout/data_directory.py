@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _IN_MOVED, _IN_DELETE, _IN_DELETE_SELF, _IN_MOVE_SELF = 0xC0, 0x200, 0x400, 0x800
 _IN_ONLYDIR, _IN_CLOEXEC, _IN_NONBLOCK = 0x01000000, 0o2000000, 0o4000
 _REMOVED = _IN_MOVED | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 """Seconds between checks where the kernel sends no notifications."""
 _MOST_WARNINGS = 20
 _MOST_BYTES = 1 << 16
@@ -31,7 +31,7 @@ _libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
 
 
 def prepare(settings: Settings) -> Paths:
-    """Make the data directory. Root's is passable for the job's user, whose own directories lie in it."""
+    """Make the data directory. If the service runs as root, users of jobs may pass through it to their directories."""
     paths = Paths(settings.data)
     try:
         paths.data.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class Lock:
 
     @property
     def removed(self) -> bool:
-        """Whether the file is no longer there, or is another one."""
+        """Whether the file was removed or replaced."""
         assert self._file
         try:
             return not os.path.samestat(os.stat(self._paths.lock), os.fstat(self._file.fileno()))
@@ -85,7 +85,7 @@ class Lock:
             return True
 
     def write(self) -> None:
-        """The locked file, recreated if it was removed. Raises BlockingIOError."""
+        """Creates the file, also if it was removed, and locks it. Raises BlockingIOError."""
         file = open(self._paths.lock, "a+", opener=_private)  # noqa: SIM115 it stays open as long as the lock is held
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,26 +107,27 @@ class Lock:
 
 
 class Removals:
-    """Notices when something that the service works with is removed from its data directory while the service runs.
+    """Notices when a file or directory that the service uses is removed from the data directory.
 
-    A directory is made again with the owner and mode it had, so that new jobs start, and so is the lock file. The
-    database and the supervisor's files cannot be. The log says it, and so does a file that `turnout doctor` reads;
-    `warnings` is for `/healthz`. `database_removed` is called with what there is to say.
+    It recreates the lock file, and directories with their owner and mode, so that new jobs can start. It cannot
+    recreate the database and the supervisor's files. Each removal is logged, added to `warnings`, which `/healthz`
+    shows, and written to a file that `turnout doctor` reads. If the database was removed, `database_removed` is called
+    with the warning.
     """
 
     def __init__(self, paths: Paths, lock: Lock) -> None:
         self._paths = paths
         self._lock = lock
         self._fd = -1
-        self._known: dict[Path, os.stat_result] = {}
+        self._directories: dict[Path, os.stat_result] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._second_look: asyncio.TimerHandle | None = None
+        self._second_check: asyncio.TimerHandle | None = None
         self._data_removed = False
         self._failure = ""
-        self._files: dict[Path, os.stat_result] = {}
-        """Removed files that cannot be recreated."""
-        self._of_supervisor: set[Path] = set()
-        """Files of the supervisor that exist. It replaces them now and then."""
+        self._database_files: dict[Path, os.stat_result] = {}
+        """The database and its write-ahead log."""
+        self._supervisor_files: set[Path] = set()
+        """The supervisor's files at the last check. The supervisor replaces them now and then."""
         self.warnings: list[str] = []
         self.database_removed: Callable[[str], None] = lambda why: None
 
@@ -135,12 +136,12 @@ class Removals:
         for directory in _CONSEQUENCE:
             path = self._paths.data / directory
             with contextlib.suppress(FileNotFoundError):
-                self._known[path] = os.stat(path)
+                self._directories[path] = os.stat(path)
         file = self._paths.database
         for path in (file, file.with_name(file.name + "-wal")) if database else ():
             with contextlib.suppress(FileNotFoundError):
-                self._files[path] = os.stat(path)
-        self._of_supervisor = self._supervisors_files()
+                self._database_files[path] = os.stat(path)
+        self._supervisor_files = self._existing_supervisor_files()
         self._fd = _libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
         loop = asyncio.get_running_loop()
         if self._notify(self._paths.data):
@@ -148,10 +149,10 @@ class Removals:
             loop.add_reader(self._fd, self._read)
         else:
             # A user may have few inotify instances (fs.inotify.max_user_instances), and others may have taken them.
-            self._timer = loop.call_later(_LOOK_SECONDS, self._look_again)
+            self._timer = loop.call_later(_CHECK_SECONDS, self._check_again)
 
     def close(self) -> None:
-        for timer in (self._timer, self._second_look):
+        for timer in (self._timer, self._second_check):
             if timer:
                 timer.cancel()
         if self._fd >= 0:
@@ -165,83 +166,82 @@ class Removals:
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._fd, 1 << 16)
-        self._look()
+        self._check()
 
-    def _look_again(self) -> None:
-        self._look()
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_again)
+    def _check_again(self) -> None:
+        self._check()
+        self._timer = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check_again)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
-            self._put_right()
+            self._repair()
             self._failure = ""
         except OSError as error:
             if str(error) != self._failure:
                 self._failure = str(error)
-                self._warn(
-                    f"something was removed from {self._paths.data}, and cannot be made again: {error}"
-                )
+                self._warn(f"something was removed from {self._paths.data} and cannot be recreated: {error}")
 
-    def _put_right(self) -> None:
+    def _repair(self) -> None:
         if not self._paths.data.exists():
             if not self._data_removed:
                 self._data_removed = True
                 self._warn(f"{self._paths.data} was removed while the service ran: stop the service")
             return
-        for path, was in self._known.items():
-            if not _same(path, was):
-                _make_again(path, was)
-                self._known[path] = os.stat(path)
+        for path, before in self._directories.items():
+            if not _is_same(path, before):
+                _recreate(path, before)
+                self._directories[path] = os.stat(path)
                 self._notify(self._paths.supervisor)
                 self._warn(
-                    f"{path} was removed while the service ran, and was made again: {_CONSEQUENCE[path.name]}"
+                    f"{path} was removed while the service ran, and was recreated: {_CONSEQUENCE[path.name]}"
                 )
         if self._lock.removed:
             with contextlib.suppress(BlockingIOError):  # another start is just being refused
                 self._lock.write()
             self._warn(
-                f"{self._paths.lock} was removed while the service ran: no second service can start so"
+                f"{self._paths.lock} was removed while the service ran, and is recreated: "
+                "it keeps a second service from starting"
             )
 
-        self._look_at_database()
-        self._look_at_supervisor()
+        self._check_database()
+        self._check_supervisor()
 
-    def _look_at_database(self) -> None:
-        gone = [path for path, was in self._files.items() if not _same(path, was)]
+    def _check_database(self) -> None:
+        gone = [path for path, before in self._database_files.items() if not _is_same(path, before)]
         if not gone:
             return
-        self._files.clear()
-        what = (
-            f"{gone[0]} was removed while the service ran: no new jobs are accepted. Running jobs go on, but are lost "
-            "with all other records when the service ends; put a backup there before it is started again"
+        self._database_files.clear()
+        warning = (
+            f"{gone[0]} was removed while the service ran: no new jobs are accepted. Running jobs continue, but they "
+            "and all records are lost when the service ends; put a backup in place before you start it again"
         )
-        self._warn(what)
-        self.database_removed(what)
+        self._warn(warning)
+        self.database_removed(warning)
 
-    def _look_at_supervisor(self) -> None:
-        """A supervisor that is starting recreates its socket within a moment."""
-        there = self._supervisors_files()
-        if self._of_supervisor - there and not self._second_look:
+    def _check_supervisor(self) -> None:
+        """Checks again before it warns, because a starting supervisor recreates its socket within a moment."""
+        existing = self._existing_supervisor_files()
+        if self._supervisor_files - existing and not self._second_check:
             loop = asyncio.get_running_loop()
-            self._second_look = loop.call_later(_LOOK_SECONDS, self._look_at_supervisor_again)
-        self._of_supervisor |= there
+            self._second_check = loop.call_later(_CHECK_SECONDS, self._check_supervisor_again)
+        self._supervisor_files |= existing
 
-    def _look_at_supervisor_again(self) -> None:
-        self._second_look = None
-        there = self._supervisors_files()
-        for path in self._of_supervisor - there:
-            self._warn(f"{path} was removed while the service ran: {_OF_SUPERVISOR[path.name]}")
-        self._of_supervisor = there
+    def _check_supervisor_again(self) -> None:
+        self._second_check = None
+        existing = self._existing_supervisor_files()
+        for path in self._supervisor_files - existing:
+            self._warn(f"{path} was removed while the service ran: {_SUPERVISOR_CONSEQUENCE[path.name]}")
+        self._supervisor_files = existing
 
-    def _supervisors_files(self) -> set[Path]:
-        files = (self._paths.supervisor / name for name in _OF_SUPERVISOR)
+    def _existing_supervisor_files(self) -> set[Path]:
+        files = (self._paths.supervisor / name for name in _SUPERVISOR_CONSEQUENCE)
         return {path for path in files if path.exists()}
 
-    def _warn(self, what: str) -> None:
-        _log.error("%s", what)
+    def _warn(self, warning: str) -> None:
+        _log.error("%s", warning)
         del self.warnings[: 1 - _MOST_WARNINGS]
-        self.warnings.append(what)
-        line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {what}\n".encode(errors="replace")
+        self.warnings.append(warning)
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {warning}\n".encode(errors="replace")
         with contextlib.suppress(OSError):
             fd = os.open(self._paths.removed, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -251,7 +251,7 @@ class Removals:
                 os.close(fd)
 
 
-_RESTART = "restart the service, which fills it"
+_RESTART = "restart the service to fill it again"
 _CONSEQUENCE = {
     "attempts": "the logs and workspaces in it are gone",
     "buckets": "the objects in it are gone",
@@ -259,14 +259,14 @@ _CONSEQUENCE = {
     "runtimes": _RESTART,
 }
 
-_OF_SUPERVISOR = {
+_SUPERVISOR_CONSEQUENCE = {
     "journal": "if the supervisor is killed before all jobs that run now have ended, they are lost",
-    "socket": "let all jobs end before the service is stopped, or the next one waits for that before it can start any",
+    "socket": "let all jobs end before you stop the service, or the next one starts no jobs until they have ended",
 }
 
 
 def _lock_directory(fd: int) -> None:
-    """Raises BlockingIOError if another process has done so."""
+    """Raises BlockingIOError if another process holds the lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -275,31 +275,31 @@ def _lock_directory(fd: int) -> None:
         _log.info("the data directory itself cannot be locked, only the file in it: %s", error)
 
 
-def _same(path: Path, was: os.stat_result) -> bool:
+def _is_same(path: Path, before: os.stat_result) -> bool:
     try:
-        return os.path.samestat(os.stat(path), was)
+        return os.path.samestat(os.stat(path), before)
     except FileNotFoundError:
         return False
 
 
-def _make_again(path: Path, was: os.stat_result) -> None:
-    """Created elsewhere and moved into place, so that it never has another owner. Raises OSError."""
+def _recreate(path: Path, before: os.stat_result) -> None:
+    """Creates it elsewhere and moves it into place, so that it never has another owner. Raises OSError."""
     new = path.with_name(f".{path.name}-{os.getpid()}")
     with contextlib.suppress(FileExistsError):
         new.mkdir(0o700)
-    _give(new, was)
+    _set_owner_and_mode(new, before)
     try:
         new.rename(path)
     except OSError:
-        # Somebody was faster, and there is something in it already.
+        # Another process has recreated it and put something into it.
         new.rmdir()
-        _give(path, was)
+        _set_owner_and_mode(path, before)
 
 
-def _give(path: Path, was: os.stat_result) -> None:
+def _set_owner_and_mode(path: Path, before: os.stat_result) -> None:
     if os.geteuid() == 0:
-        os.chown(path, was.st_uid, was.st_gid)
-    path.chmod(stat.S_IMODE(was.st_mode))
+        os.chown(path, before.st_uid, before.st_gid)
+    path.chmod(stat.S_IMODE(before.st_mode))
 
 
 def _private(path: str, flags: int) -> int:

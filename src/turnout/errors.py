@@ -4,13 +4,13 @@
     ├── Invalid             a value is wrong; `field` names it as the caller spelled it
     ├── TooLarge            a request is larger than is accepted
     ├── Unauthenticated     the caller is unknown, or the signature is wrong
-    ├── Denied              known, but not allowed here
+    ├── Denied              the caller is known, but may not do this
     ├── NotFound            no such job, cluster, ...
     ├── AlreadyExists       the name is taken
-    ├── WrongState          it is there, but it cannot do that now
-    ├── Unavailable         the resources do not exist here, however long one waits
-    ├── Unsupported         a thing that this service does not do
-    ├── Busy                too much of that is under way; the same request may succeed later
+    ├── WrongState          it exists, but its state does not allow this
+    ├── Unavailable         the resources do not exist here, and waiting does not help
+    ├── Unsupported         this service does not do that
+    ├── Busy                too many such requests at once; the same request may succeed later
     ├── TimedOut            the store or an engine did not answer in time
     ├── NotStored           the store could not write, or the service stops; the same request may succeed later
     └── Misconfigured       the operator must change the settings or the machine

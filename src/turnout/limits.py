@@ -22,7 +22,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
     deleted_days: float = 7
     """The rows of a deleted job."""
     finished_days: float = 0
-    """When an ended job is deleted, as its owner would delete it."""
+    """Ended jobs: after this time the service deletes them, as their owners could."""
     log_days: float = 30
     """Logs, and other files of an attempt."""
     event_days: float = 0
@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
     """How large the code of a ModelArts job may be."""
     code_files: int = 1000
     code_depth: int = 32
-    """How many directories deep."""
+    """How deep its directories may be nested."""
     sample_seconds: float = 60
     """How often the resource usage of replicas is measured; 0: never."""
     hang_seconds: float = 1800
@@ -70,19 +70,17 @@ def check(limits: Limits) -> None:
     """Raises Misconfigured."""
     for name in Limits.__struct_fields__:
         if name.endswith("_days") and not 0 <= getattr(limits, name) <= _MOST_DAYS:
-            raise Misconfigured(
-                f"[limits] {name} must be 0, which is for ever, or a number of days up to {_MOST_DAYS}"
-            )
+            raise Misconfigured(f"[limits] {name} must be 0 (forever) or a number of days up to {_MOST_DAYS}")
     if limits.body_bytes < _LEAST_BODY_BYTES:
         raise Misconfigured(f"[limits] body_bytes must be {_LEAST_BODY_BYTES} or more")
     if limits.supervisor_log_bytes < _LEAST_LOG:
         raise Misconfigured(f"[limits] supervisor_log_bytes must be {_LEAST_LOG} or more")
     if limits.disk and limits.disk < _LEAST_DISK:
         raise Misconfigured(
-            f"[limits] disk must be 0, which is what each job asks for, or {_LEAST_DISK} bytes or more"
+            f"[limits] disk must be 0 (each job gets what it asks for) or at least {_LEAST_DISK} bytes"
         )
     if limits.sample_seconds < 0:
-        raise Misconfigured("[limits] sample_seconds must be 0, which is never, or more")
+        raise Misconfigured("[limits] sample_seconds must be 0 (never) or more")
     if not 1 <= limits.search_processes <= _MOST_PROCESSES:
         raise Misconfigured(f"[limits] search_processes must be from 1 to {_MOST_PROCESSES}")
     if limits.search_memory < _LEAST_MEMORY:

@@ -10,7 +10,7 @@ _ARENAS = 2
 def prepare() -> None:
     """Makes the C library map large blocks one by one, so that each is returned when it is freed.
 
-    By itself glibc maps fewer and fewer: each large block that is freed raises the size from which it does.
+    By default glibc maps fewer and fewer blocks: each one that is freed raises the size from which it maps blocks.
     """
     library = _glibc()
     if library:

@@ -4,9 +4,7 @@ from pathlib import Path
 
 
 class Paths:
-    """Three owners share the directory: what the service keeps to itself, what is the supervisor's, and what jobs
-    work in.
-    """
+    """The directory has files of the service alone, files of the supervisor, and directories in which jobs work."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -36,7 +34,7 @@ class Paths:
         self.search = data / "search"
         """The cache of the search libraries."""
 
-        # What jobs work in lies in these, which they cannot change.
+        # Jobs work in the directories below it. They cannot change this one.
         self.buckets = data / "buckets"
 
         # The supervisor's.
@@ -56,7 +54,7 @@ class Paths:
         return Path(self.home(attempt, replica))
 
     def first_replica(self, attempt: object, replica: object) -> Path:
-        """The logs of the first version of Turnout, which remain after an upgrade."""
+        """The replica's directory in the first version of Turnout, whose logs remain after an upgrade."""
         return self.attempts / str(attempt) / str(replica)
 
     def home(self, attempt: object, replica: object) -> str:

@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 class ThreadPool:
     """Can be used from any event loop. Its threads never keep the process from ending, also if one is stuck."""
 
-    def __init__(self, name: str, threads: int, each: int) -> None:
-        """`each`: the most threads that one project may use at once."""
+    def __init__(self, name: str, threads: int, per_project: int) -> None:
+        """`per_project`: the most threads that one project may use at once."""
         self._name = name
         self._most = threads
-        self._each = each
+        self._per_project = per_project
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[_Task]] = {}
         """By project. The project whose turn is next comes first."""
@@ -92,7 +92,7 @@ class ThreadPool:
                     self._idle -= 1
             project, task = found
             task.do()
-            # Not held while the thread waits for the next: it may be large.
+            # The task may be large: free it before the thread waits for the next one.
             del task, found
             with self._changed:
                 self._busy[project] -= 1
@@ -103,7 +103,7 @@ class ThreadPool:
 
     def _next(self) -> "tuple[str, _Task] | None":
         for project in list(self._waiting):
-            if self._busy[project] >= self._each:
+            if self._busy[project] >= self._per_project:
                 continue
             tasks = self._waiting.pop(project)
             while tasks and not tasks[0].wanted:

@@ -21,7 +21,7 @@ _MOST_FILES = 1 << 20
 
 
 class Server(uvicorn.Server):
-    """Sleeps until a signal stops it, where uvicorn looks ten times a second. Then calls `stopping`."""
+    """Sleeps until a signal stops it, then calls `stopping`. uvicorn itself would check ten times a second."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ def raise_file_limit() -> None:
 
 def tune_interpreter() -> None:
     """Call it when everything is open."""
-    # What exists by now stays; what a request leaves behind is mostly free of cycles.
+    # Objects that exist by now stay alive, and requests leave few reference cycles behind.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    # So soon a thread that reads logs lets the event loop run.
+    # A thread that reads logs must let the event loop run after this many seconds.
     sys.setswitchinterval(0.0005)
 
 

@@ -11,7 +11,7 @@ def test_a_ticket_is_swapped_once_for_a_pass() -> None:
     tickets = Tickets()
     ticket = tickets.issue(ERRAND, NOW)
     grant, secret = tickets.redeem(ticket, NOW + 1)
-    assert grant == tickets.show(secret, NOW + 2) == ERRAND
+    assert grant == tickets.check_pass(secret, NOW + 2) == ERRAND
     assert secret != ticket
     with pytest.raises(Denied, match="used"):
         tickets.redeem(ticket, NOW + 3)
@@ -23,7 +23,7 @@ def test_ticket_and_pass_expire() -> None:
         tickets.redeem(tickets.issue(ERRAND, NOW), NOW + TICKET_SECONDS + 1)
     _, secret = tickets.redeem(tickets.issue(ERRAND, NOW), NOW)
     with pytest.raises(Denied):
-        tickets.show(secret, NOW + PASS_SECONDS + 1)
+        tickets.check_pass(secret, NOW + PASS_SECONDS + 1)
 
 
 def test_a_fresh_ticket_is_returned_again_until_it_is_used() -> None:
@@ -47,7 +47,7 @@ def test_an_unknown_ticket_opens_nothing() -> None:
             tickets.redeem(wrong, NOW)
     for wrong in ("", "x", ticket):
         with pytest.raises(Denied):
-            tickets.show(wrong, NOW)
+            tickets.check_pass(wrong, NOW)
 
 
 def test_expired_tickets_are_dropped() -> None:

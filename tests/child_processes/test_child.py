@@ -20,9 +20,9 @@ import uvloop
 from tests.child_processes.echo import Greeting
 from tests.running import ROOT, children_with, python_path
 from turnout.child_processes.bootstrap import Identity, Reply
-from turnout.child_processes.child import Child, ChildDied, Closed, Program
+from turnout.child_processes.child import Child, ChildDied, ChildProgram, Closed
 
-ECHO = Program("echo", "tests.child_processes.echo", sources=str(ROOT), cancels=True)
+ECHO = ChildProgram("echo", "tests.child_processes.echo", sources=str(ROOT), cancels=True)
 NOBODY = pwd.getpwnam("nobody")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -236,7 +236,7 @@ async def test_pauses_grow_with_each_death_and_end_with_an_answer(monkeypatch: p
 
 async def test_keep_restarts_it():
     one = child()
-    keeping = asyncio.create_task(one.keep())
+    keeping = asyncio.create_task(one.keep_running())
     await until(lambda: one.pid)
     first = one.pid
     assert first
@@ -297,7 +297,7 @@ async def test_modules_in_a_closed_directory_can_be_imported_by_another_user(tmp
     (closed / "sources" / "pack" / "__init__.py").touch()
     (closed / "sources" / "pack" / "late.py").write_text("NAME = 'late'")
     closed.chmod(mode)
-    program = Program("late", "early", sources=str(closed / "sources"))
+    program = ChildProgram("late", "early", sources=str(closed / "sources"))
     one = Child(program, EchoReply, identity=Identity(NOBODY.pw_uid, NOBODY.pw_gid))
     assert (await one.request({})).text == "alone late"
     await one.close()

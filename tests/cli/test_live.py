@@ -60,7 +60,7 @@ def test_waiting_for_a_job_that_fails(run_tictl, run_turnout):
     assert "exit 3" in explained
     assert "The last lines of master-0 (`turnout logs " in explained
     assert "\n  oh\n" in explained
-    setting = '[runtimes."tia-1.6.0"] python = "…" in the settings gives it another'
+    setting = 'to use another, set [runtimes."tia-1.6.0"] python = "…"'
     assert setting in " ".join(explained.split())
     assert (
         "\n  It failed: program failed.\n  master-0 exited with code 3.\n  `python` was Python 3."

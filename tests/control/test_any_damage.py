@@ -19,7 +19,7 @@ from turnout.job import (
     Measurement,
     NewJob,
     Page,
-    Past,
+    PastAttempt,
     Reason,
     Sample,
     Search,
@@ -64,7 +64,7 @@ async def filled(place: Path) -> tuple[Job, Job, Job]:
             Batch(
                 labels=[(broken.id, {"key": "value"})],
                 submissions=[Submission(broken.id, 1, "local", "4711")],
-                past=[Past(broken.id, 0, 1, 2, Reason.HUNG, "it hung")],
+                past=[PastAttempt(broken.id, 0, 1, 2, Reason.HUNG, "it hung")],
                 samples=[(Attempt(broken.id, 1), Sample(MASTER, 3, 1.0))],
                 new_trials=[Trial(search.id, 0, "abcdabcd", 0, {"x": 1.0}, 77, 5)],
                 measurements=[Measurement(search.id, 0, 1, 6, {"loss": 1.0})],

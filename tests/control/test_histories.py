@@ -17,7 +17,7 @@ from turnout.job import (
     EventKind,
     Hung,
     Job,
-    Past,
+    PastAttempt,
     Reason,
     Replica,
     ReplicaState,
@@ -53,7 +53,7 @@ class Lives(RuleBasedStateMachine):
         self.jobs: dict[int, Job] = {}
         self.specs: dict[int, Spec] = {}
         self.replicas: dict[Attempt, dict[str, Replica]] = {}
-        self.past: dict[int, list[Past]] = {}
+        self.past: dict[int, list[PastAttempt]] = {}
         self.preempted: dict[int, int] = {}
         self.held: dict[Attempt, set[str]] = {}
         self.to_stop: list[tuple[Attempt, str]] = []

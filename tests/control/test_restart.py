@@ -7,7 +7,18 @@ import pytest
 from tests.control.stepping import MASTER, Room, events, gang, kinds, ready, reloaded, stopped
 from turnout.control.retry import next_retry
 from turnout.control.turn import Forget, RestartReplica, StartGang, StopGang, Turn
-from turnout.job import Cause, EventKind, Job, Past, Policy, Reason, ReplicaName, ReplicaState, Retry, State
+from turnout.job import (
+    Cause,
+    EventKind,
+    Job,
+    PastAttempt,
+    Policy,
+    Reason,
+    ReplicaName,
+    ReplicaState,
+    Retry,
+    State,
+)
 
 WORKER, OTHER = ReplicaName("worker", 0), ReplicaName("worker", 1)
 CRASHES = Retry((Reason.KILLED, Reason.PROGRAM_FAILED), 3, codes=(134, 139))
@@ -157,7 +168,8 @@ class TestCodes:
     def test_each_rule_has_its_own_count(self) -> None:
         policy = Policy((CRASHES, AGAIN))
         past = [
-            Past(1, n, 1, 2, Reason.KILLED, "", "worker-0", code) for n, code in enumerate((134, 137, 134))
+            PastAttempt(1, n, 1, 2, Reason.KILLED, "", "worker-0", code)
+            for n, code in enumerate((134, 137, 134))
         ]
         assert next_retry(policy, past, Reason.KILLED, 139) == (3, 3)
         assert next_retry(policy, past, Reason.KILLED, 137) == (2, 3)

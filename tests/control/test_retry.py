@@ -17,7 +17,7 @@ from turnout.job import (
     Hung,
     Job,
     Mount,
-    Past,
+    PastAttempt,
     Policy,
     Reason,
     ReplicaName,
@@ -33,8 +33,8 @@ ON_LOSS = Retry((Reason.NODE_LOST, Reason.KILLED), 2)
 ON_ANYTHING = Retry(tuple(Reason), 1)
 
 
-def past(*reasons: Reason) -> list[Past]:
-    return [Past(1, number, 1, 2, reason, "") for number, reason in enumerate(reasons, 1)]
+def past(*reasons: Reason) -> list[PastAttempt]:
+    return [PastAttempt(1, number, 1, 2, reason, "") for number, reason in enumerate(reasons, 1)]
 
 
 def lose(room: Room, job: Job) -> None:
@@ -94,7 +94,9 @@ class TestStartingOver:
         turn = room.end(job, code=None, cause=Cause.STOPPED)
         ended = room.now - SECOND
         assert turn.batch.past == [
-            Past(job.id, 1, begun, ended, Reason.KILLED, "worker-0 was killed by SIGKILL", "worker-0", 137)
+            PastAttempt(
+                job.id, 1, begun, ended, Reason.KILLED, "worker-0 was killed by SIGKILL", "worker-0", 137
+            )
         ]
         assert events(turn, EventKind.RETRIED) == [
             "attempt 1 ended: worker-0 was killed by SIGKILL; attempt 2 follows (retry 1 of 2)"

@@ -64,5 +64,5 @@ def test_vertex_hosts():
     assert re.fullmatch("cmle-training-workerpool0-[0-9a-f]{10}-0", first)
     assert last == first.replace("workerpool0", "workerpool1").removesuffix("0") + "1"
     own = convention("vertex")
-    assert (own.by_name, own.ranks_one) == (True, False)
+    assert (own.by_name, own.ranks_single_replica) == (True, False)
     assert own.variables(launch, gang, 1) == {"NCCL_SOCKET_IFNAME": "lo"}

@@ -6,7 +6,16 @@ import pytest
 from turnout.errors import Invalid
 from turnout.job import Search
 from turnout.job.algorithms import ALGORITHMS, algorithm_of, budgets, check, grid, param_value
-from turnout.job.search import Algorithm, Condition, Metric, Parameter, levels, only_active, read_skip, skips
+from turnout.job.search import (
+    Algorithm,
+    Condition,
+    Metric,
+    Parameter,
+    levels,
+    only_active,
+    parse_skip_rules,
+    skips,
+)
 
 LR = Parameter("lr", "float", 0.001, 1, scale="log")
 BATCH = Parameter("batch", "discrete", values=("64", "16", "32"))
@@ -38,7 +47,7 @@ def test_discrete_values_are_in_the_order_of_numbers_and_keep_their_spelling():
 
 
 def test_skipping_reads_commas_as_and_semicolons_as_or():
-    rules = read_skip(" lr=0.1 , batch=64; batch=128;")
+    rules = parse_skip_rules(" lr=0.1 , batch=64; batch=128;")
     assert rules == ({"lr": "0.1", "batch": "64"}, {"batch": "128"})
     tried = search(skip=rules)
     assert skips(tried, {"lr": 0.1, "batch": "64"})
@@ -49,7 +58,7 @@ def test_skipping_reads_commas_as_and_semicolons_as_or():
 @pytest.mark.parametrize("text", ["lr", "lr=", "=1", "lr=1,lr=2"])
 def test_a_rule_that_cannot_be_read_is_shown(text: str):
     with pytest.raises(ValueError, match=r"lr|=1"):
-        read_skip(text)
+        parse_skip_rules(text)
 
 
 def test_a_parameter_without_its_condition_is_left_out():
@@ -106,7 +115,7 @@ WRONG = {
     "num_samples must be a whole number": search(algorithms=(Algorithm("random", {"num_samples": "many"}),)),
     "number of points for lr": search(algorithm="grid"),
     "more than 100000 points": search(Parameter("x", "integer", 1, 10**6), algorithm="grid"),
-    "is not searched": search(skip=({"momentum": "1"},)),
+    "is not a parameter": search(skip=({"momentum": "1"},)),
     "at least one parameter": Search((), (Metric("loss"),), (Algorithm("random"),)),
     "at least one metric": Search((LR,), (), (Algorithm("random"),)),
     "needs an algorithm": Search((LR,), (Metric("loss"),), ()),

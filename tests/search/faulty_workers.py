@@ -7,13 +7,13 @@ import sys
 import msgspec
 
 from tests.running import ROOT
-from turnout.child_processes.child import Program
+from turnout.child_processes.child import ChildProgram
 from turnout.job.search import Point
 from turnout.search import worker
 from turnout.search.worker_pool import PROGRAM
 
 
-def process(function: str) -> Program:
+def process(function: str) -> ChildProgram:
     """The program that runs one of these functions."""
     return msgspec.structs.replace(
         PROGRAM, module="tests.search.faulty_workers", function=function, sources=str(ROOT)

@@ -125,7 +125,7 @@ def test_early_stopping_goes_by_all_values_that_came(kind: str, at: int) -> None
     def stops(mine: Curve) -> bool:
         curves = {0: curve(0, MANY, 0), 1: mine}
         seen = {0: KnownTrial(0, {}, 1.0, done=True), 1: KnownTrial(1, {})}
-        measured = {number: [*one.points, *one.ends()] for number, one in curves.items()}
+        measured = {number: [*one.points, *one.best_and_last()] for number, one in curves.items()}
         return should_stop(search, 1, measured, seen)
 
     worse, better = curve(1, at, -0.01), curve(1, at, 0.01)

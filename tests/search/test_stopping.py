@@ -5,7 +5,7 @@ import pytest
 
 from turnout.job import Search
 from turnout.job.search import Algorithm, Metric, Parameter, Stopping
-from turnout.search.messages import Measured
+from turnout.search.messages import MetricValue
 from turnout.search.stopping import should_stop
 from turnout.search.suggester import KnownTrial
 
@@ -15,11 +15,13 @@ SECOND = 1_000_000_000
 
 def judge(rule: Stopping | None, others: list[list[float]], mine: list[float], every: int = 1) -> bool:
     """Each of the others has a value for each step, and the last one is its result."""
-    curves = {n: [Measured(step, step * SECOND, v) for step, v in enumerate(c)] for n, c in enumerate(others)}
+    curves = {
+        n: [MetricValue(step, step * SECOND, v) for step, v in enumerate(c)] for n, c in enumerate(others)
+    }
     trials = {n: KnownTrial(n, {"x": 0.5}, curve[-1], done=True) for n, curve in enumerate(others)}
     number = len(others)
     curves[number] = [
-        Measured(step * every, 9 * SECOND + step * every * SECOND, v) for step, v in enumerate(mine)
+        MetricValue(step * every, 9 * SECOND + step * every * SECOND, v) for step, v in enumerate(mine)
     ]
     trials[number] = KnownTrial(number, {"x": 0.1})
     return should_stop(msgspec.structs.replace(SEARCH, stopping=rule), number, curves, trials)

@@ -152,4 +152,8 @@ def test_a_process_holds_only_so_many_searches():
     sessions = Studies(2)
     for session in (1, 2, 3):
         assert sessions.answer(Open(space(BRANIN.bounds, "random"), 1, session=session)).invalid == ""
-    assert [sessions.answer(Ask(0, session=session)).unknown for session in (1, 2, 3)] == [True, False, False]
+    assert [sessions.answer(Ask(0, session=session)).unknown_session for session in (1, 2, 3)] == [
+        True,
+        False,
+        False,
+    ]

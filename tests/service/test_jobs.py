@@ -10,7 +10,7 @@ from tests.control.stepping import MASTER, gang
 from tests.control.test_controller import Puppet, opened
 from turnout.engines import EngineRegistry
 from turnout.errors import Invalid, NotFound
-from turnout.job import Attempt, Label, NewJob, Page, Past, Reason, Replica, Sample
+from turnout.job import Attempt, Label, NewJob, Page, PastAttempt, Reason, Replica, Sample
 from turnout.service import Caller, Jobs
 from turnout.store import Batch, Store
 
@@ -72,7 +72,7 @@ async def test_past_attempts_can_be_read(rooms: tuple[Jobs, Store]) -> None:
     jobs, store = rooms
     mine = await jobs.create(ANN, NEW)
     view = await jobs.by_id(ANN, mine.id)
-    past = Past(mine.id, 1, 1, 2, Reason.HUNG, "nothing moved", "master-0")
+    past = PastAttempt(mine.id, 1, 1, 2, Reason.HUNG, "nothing moved", "master-0")
     replica, sample = Replica(mine.id, 1, "master", 0), Sample(MASTER, 1, 50.0)
     await store.commit(Batch(past=[past], attempts=[replica], samples=[(Attempt(mine.id, 1), sample)]))
     assert await jobs.past(view) == [past]

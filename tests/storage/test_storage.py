@@ -184,7 +184,7 @@ class TestBuckets:
         for path in mine:
             os.chown(path, EARLIER, EARLIER, follow_symlinks=False)
         mode = place.secret.stat()
-        place.open(OWNERS._replace(earlier_runs=lambda: runs)).open()
+        place.open(OWNERS._replace(earlier_jobs_run=lambda: runs)).open()
         uid = EARLIER if runs else ME
         assert about(place.buckets / "ours") == (EARLIER if runs else 0, ME, 0o2770)
         assert about(made) == (uid, ME, 0o2770)

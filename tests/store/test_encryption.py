@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.store.samples import SPEC, creation, gang, job, new
-from turnout.job import Event, EventKind, Job, Page, Past, Reason, Spec, State
+from turnout.job import Event, EventKind, Job, Page, PastAttempt, Reason, Spec, State
 from turnout.job.query import All
 from turnout.store import Batch, Store
 from turnout.vault import KeyGone, KeyRing
@@ -195,7 +195,7 @@ async def _lived(store: Store, ring: KeyRing) -> Job:
             jobs=[one],
             replicas=[replica],
             events=[Event(one.id, one.created, EventKind.ENDED, f"ended {MARKER}")],
-            past=[Past(one.id, 1, None, 1, Reason.NODE_LOST, f"lost {MARKER}")],
+            past=[PastAttempt(one.id, 1, None, 1, Reason.NODE_LOST, f"lost {MARKER}")],
         )
     )
     return one

@@ -6,7 +6,19 @@ import msgspec
 import pytest
 
 from tests.store.samples import creation, gang, job, new
-from turnout.job import All, Attempt, Compare, Job, Label, NewJob, Page, Past, Reason, ReplicaName, Sample
+from turnout.job import (
+    All,
+    Attempt,
+    Compare,
+    Job,
+    Label,
+    NewJob,
+    Page,
+    PastAttempt,
+    Reason,
+    ReplicaName,
+    Sample,
+)
 from turnout.store import Batch, Store, StoreError
 
 LABELS = {"kind": "job", "tag:owner": "训练"}
@@ -62,12 +74,12 @@ async def test_past_attempts_keep_their_replicas_and_their_end(store: Store):
     batch = creation(one)
     batch.attempts = [*gang(one, 1), *gang(one, 2)]
     batch.past = [
-        Past(one.id, 2, None, 10**18, Reason.PREEMPTED, ""),
-        Past(one.id, 1, 10**17, 10**18, Reason.NODE_LOST, "gone \udcff", "worker-1"),
+        PastAttempt(one.id, 2, None, 10**18, Reason.PREEMPTED, ""),
+        PastAttempt(one.id, 1, 10**17, 10**18, Reason.NODE_LOST, "gone \udcff", "worker-1"),
     ]
     await store.commit(batch)
     first, second = await store.past(one.id)
-    assert first == Past(one.id, 1, 10**17, 10**18, Reason.NODE_LOST, "gone ?", "worker-1")
+    assert first == PastAttempt(one.id, 1, 10**17, 10**18, Reason.NODE_LOST, "gone ?", "worker-1")
     assert second == batch.past[0]
     assert await store.gang(Attempt(one.id, 1)) == gang(one, 1)
     assert await store.gang(Attempt(one.id, 3)) == []
@@ -91,7 +103,7 @@ async def test_samples_come_by_time_and_once(store: Store):
     [
         Batch(documents=[(1, b"")]),
         Batch(labels=[(1, {})]),
-        Batch(past=[Past(1, 1, None, 1, Reason.HUNG, "")]),
+        Batch(past=[PastAttempt(1, 1, None, 1, Reason.HUNG, "")]),
         Batch(samples=[(Attempt(1, 1), Sample(ReplicaName("master", 0), 1))]),
     ],
 )

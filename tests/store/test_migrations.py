@@ -15,7 +15,7 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from tests.store.samples import creation, job
 from turnout.errors import Misconfigured
-from turnout.job import Asset, Attempt, Event, Job, Past, Reason, Replica, ReplicaState
+from turnout.job import Asset, Attempt, Event, Job, PastAttempt, Reason, Replica, ReplicaState
 from turnout.store import Store, StoredKey, migrate, schema
 from turnout.store.statements import KEY, SAMPLE
 
@@ -74,7 +74,7 @@ def test_tables_have_the_fields_of_the_records():
     assert tuple(schema.jobs.columns.keys()) == Job.__struct_fields__
     assert set(schema.replicas.columns.keys()) == {*Replica.__struct_fields__, "rank"}
     assert tuple(schema.events.columns.keys()) == ("number", *Event.__struct_fields__)
-    assert tuple(schema.past.columns.keys()) == Past.__struct_fields__
+    assert tuple(schema.past.columns.keys()) == PastAttempt.__struct_fields__
     assert tuple(schema.samples.columns.keys()) == SAMPLE
     assert tuple(schema.assets.columns.keys()) == Asset.__struct_fields__
     assert tuple(schema.keys.columns.keys()) == StoredKey._fields == KEY
@@ -136,7 +136,7 @@ async def test_what_was_there_is_there_with_the_new_columns(database: Database):
     store = database.open()
     lost = Replica(7, 1, "worker", 2, ReplicaState.FAILED, "n", "a", 5, "", 1, 2, None, 9, "m", restarts=0)
     assert await store.gang(Attempt(7, 1)) == [lost]
-    assert await store.past(7) == [Past(7, 1, 1, 2, Reason.KILLED, "m", "worker-2", code=None)]
+    assert await store.past(7) == [PastAttempt(7, 1, 1, 2, Reason.KILLED, "m", "worker-2", code=None)]
     await store.close()
 
 

@@ -17,7 +17,7 @@ from turnout.job import (
     EventKind,
     Job,
     Measurement,
-    Past,
+    PastAttempt,
     Reason,
     ReplicaName,
     Sample,
@@ -49,7 +49,7 @@ async def kept(store: Store, *jobs: Job) -> None:
     for one in jobs:
         batch.attempts += gang(one, 1) + gang(one, 2)
         batch.labels.append((one.id, {"team": "vision"}))
-        batch.past.append(Past(one.id, 1, AT, AT, Reason.KILLED, "m", "master-0"))
+        batch.past.append(PastAttempt(one.id, 1, AT, AT, Reason.KILLED, "m", "master-0"))
         batch.samples += [
             (Attempt(one.id, 2), Sample(ReplicaName("master", 0), AT + n, 1.0)) for n in range(50)
         ]

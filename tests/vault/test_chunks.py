@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from turnout.vault import KeyGone, KeyRing
-from turnout.vault.chunks import CHUNK, SealedReader, SealedWriter, shape
+from turnout.vault.chunks import CHUNK, SealedReader, SealedWriter, read_layout
 
 NAME = "k"
 
@@ -30,7 +30,7 @@ def test_the_whole_file_and_any_part_can_be_read(ring: KeyRing, path: Path, size
     data = _data(size)
     _seal(ring, path, data)
     with path.open("rb") as file:
-        found = shape(file.fileno(), path.stat().st_size)
+        found = read_layout(file.fileno(), path.stat().st_size)
         assert found is not None
         assert found.size == size
         opened = SealedReader(file.fileno(), ring)
@@ -47,7 +47,7 @@ def test_the_file_has_no_plain_text(ring: KeyRing, path: Path):
 def test_an_ordinary_file_has_no_shape(path: Path):
     path.write_bytes(b"ordinary")
     with path.open("rb") as file:
-        assert shape(file.fileno(), 8) is None
+        assert read_layout(file.fileno(), 8) is None
 
 
 def test_a_file_truncated_at_a_chunk_is_detected(ring: KeyRing, path: Path):
@@ -74,7 +74,7 @@ def test_its_size_can_be_read_without_the_key(ring: KeyRing, path: Path, tmp_pat
     _seal(ring, path, b"x" * 1000)
     (tmp_path / "key").unlink()
     with path.open("rb") as file:
-        found = shape(file.fileno(), path.stat().st_size)
+        found = read_layout(file.fileno(), path.stat().st_size)
         assert found is not None
         assert found.size == 1000
         with pytest.raises(KeyGone):

@@ -346,7 +346,7 @@ def test_a_missing_bucket_below_gcs_is_empty_and_is_not_made_by_reading(service:
     assert service.wait(reads)["state"] == "succeeded"
     assert buckets(service) == before
     assert "'gs://somebody-elses': there is no such bucket" in events(service, reads)
-    assert "what the job writes there makes the bucket" in events(service, reads)
+    assert "the first file that it writes there makes the bucket" in events(service, reads)
 
 
 def test_the_first_write_below_gcs_makes_the_bucket(service: Service):

@@ -166,7 +166,7 @@ async def test_removed_files_are_noticed_without_inotify(tmp_path: Path, monkeyp
     monkeypatch.setattr(
         data_directory, "_libc", SimpleNamespace(inotify_init1=refused, inotify_add_watch=refused)
     )
-    monkeypatch.setattr(data_directory, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(data_directory, "_CHECK_SECONDS", 0.01)
     paths = Paths(tmp_path)
     paths.attempts.mkdir(mode=0o750)
     with Lock(paths) as lock:

@@ -79,7 +79,7 @@ def test_sigterm_ends_it_at_once_and_leaves_jobs_running() -> None:
         began = time.monotonic()
         assert service.terminate() == 0
         assert time.monotonic() - began < 15, "generous: the machine is shared"
-        farewell = "1 job goes on running; turnout serve takes it up again\n"
+        farewell = "1 job keeps running; turnout serve picks it up again\n"
         assert service.log.read_text().endswith(f"logs hello\n{farewell}")
         service.start()
         job = service.wait("long")

@@ -10,12 +10,12 @@ from turnout.access.tokens import check_token
 
 class Bearer(NamedTuple):
     key: Key
-    only: str = ""
+    limited_to: str = ""
     """The project that the token is limited to; empty: not limited."""
 
     @property
     def project(self) -> str:
-        return self.only or self.key.project
+        return self.limited_to or self.key.project
 
 
 def bearer_token(authorization: str) -> str:

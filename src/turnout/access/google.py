@@ -99,12 +99,12 @@ def _is_api(audience: str) -> bool:
 
 
 def _check(keys: Keys, token: str, now: float) -> tuple[Key, _Claims]:
-    signed, _, signature = token.rpartition(".")
+    signed, _, encoded = token.rpartition(".")
     head, _, body = signed.partition(".")
     try:
         header = msgspec.json.decode(_decode_part(head), type=_Header)
         claims = msgspec.json.decode(_decode_part(body), type=_Claims)
-        proof = _decode_part(signature)
+        signature = _decode_part(encoded)
     except (msgspec.MsgspecError, binascii.Error, ValueError):
         raise Unauthenticated("the JWT cannot be read") from None
     if header.alg != "RS256":
@@ -118,7 +118,7 @@ def _check(keys: Keys, token: str, now: float) -> tuple[Key, _Claims]:
         or header.kid not in ("", account.key_id)
     ):
         raise Unauthenticated("no such service account, or its key was revoked")
-    verify(key.public, proof, signed.encode("utf-8", "surrogatepass"))
+    verify(key.public, signature, signed.encode("utf-8", "surrogatepass"))
     if not now - SKEW < claims.exp <= claims.iat + LONGEST_LIFE + SKEW or claims.iat > now + SKEW:
         raise Expired(
             f"the JWT has expired, lives longer than {LONGEST_LIFE} s, or a clock is off: make a new one"
@@ -126,14 +126,14 @@ def _check(keys: Keys, token: str, now: float) -> tuple[Key, _Claims]:
     return key, claims
 
 
-def verify(public: bytes, proof: bytes, signed: bytes) -> None:
+def verify(public: bytes, signature: bytes, signed: bytes) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
     key: Any = serialization.load_der_public_key(public)
     try:
-        key.verify(proof, signed, PKCS1v15(), hashes.SHA256())
+        key.verify(signature, signed, PKCS1v15(), hashes.SHA256())
     except InvalidSignature:
         raise Unauthenticated("the JWT's signature does not match the service account's key") from None
 

@@ -58,17 +58,24 @@ class Keys:
     async def open(self, store: Store) -> None:
         """Load the keys from the store; new keys are stored there."""
         self._store = store
-        kept = await store.keys.all()
+        stored_keys = await store.keys.all()
         public: dict[str, bytes] = {}
-        for project in {one.project for one in kept}:
+        for project in {stored.project for stored in stored_keys}:
             accounts = await store.assets.find(project, _ACCOUNT, None, "", limit=_ALL)
             public |= {account.id: account.document for account in accounts}
-        stored = [
-            Key(one.id, one.secret, one.project, False, *one[3:], public=public.get(one.id, b""))
-            for one in kept
+        keys = [
+            Key(
+                stored.id,
+                stored.secret,
+                stored.project,
+                False,
+                *stored[3:],
+                public=public.get(stored.id, b""),
+            )
+            for stored in stored_keys
         ]
         # Last, so that a root key from the settings overrides a stored key with the same id.
-        self._keys = {key.id: key for key in (*stored, self.root)}
+        self._keys = {key.id: key for key in (*keys, self.root)}
 
     def find(self, key_id: str) -> Key | None:
         return self._keys.get(key_id)

@@ -20,7 +20,8 @@ _known: dict[str, bool] = {}
 def same_user(client: tuple[str, int], server: tuple[str, int], user: int | None = None) -> bool:
     """Whether the peer is a program of `user`, by default of the user who runs this one, and not in a job.
 
-    A closed socket has no inode, and the tables show root as its user.
+    Jobs never run as root, so sockets of root are not checked further. A closed socket has no inode, and the tables
+    show root as its user.
     """
     user = os.getuid() if user is None else user
     theirs, ours = _encoded(*client), _encoded(*server)
@@ -35,8 +36,9 @@ def same_user(client: tuple[str, int], server: tuple[str, int], user: int | None
 
 
 def _is_of_operator(key: str, inode: str) -> bool:
-    """Jobs never run as root. For other users, each new connection is checked: if no process that holds the socket is
-    found, or one of them belongs to a job, it is not the operator's.
+    """Whether the socket belongs to the operator, not to a job. Each new connection is checked once.
+
+    It is not the operator's if no process that holds it is found, or if one of these processes belongs to a job.
     """
     if key not in _known:
         holders = _holders(inode)
@@ -103,9 +105,9 @@ def _encoded(host: str, port: int) -> set[str]:
     address = ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     packed = [address.packed, *([mapped.packed] if mapped else [])]
-    packed += [bytes(10) + b"\xff\xff" + one for one in packed if len(one) == 4]
-    words = lambda one: (one[at : at + 4] for at in range(0, len(one), 4))  # noqa: E731
+    packed += [bytes(10) + b"\xff\xff" + ipv4 for ipv4 in packed if len(ipv4) == 4]
+    words = lambda data: (data[at : at + 4] for at in range(0, len(data), 4))  # noqa: E731
     in_order = (
-        b"".join(word[:: 1 if sys.byteorder == "big" else -1] for word in words(one)) for one in packed
+        b"".join(word[:: 1 if sys.byteorder == "big" else -1] for word in words(data)) for data in packed
     )
-    return {f"{one.hex().upper()}:{port:04X}" for one in in_order}
+    return {f"{data.hex().upper()}:{port:04X}" for data in in_order}

@@ -8,7 +8,15 @@ import hmac
 from collections.abc import Callable
 
 from turnout.access.keys import Key
-from turnout.access.sigv4 import LONGEST_LIFE, SKEW, HttpRequest, Pairs, Problem, SignatureError, matching
+from turnout.access.sigv4 import (
+    LONGEST_LIFE,
+    SKEW,
+    HttpRequest,
+    Pairs,
+    Problem,
+    SignatureError,
+    check_signature,
+)
 
 KEY_ID = "AWSAccessKeyId"
 
@@ -48,7 +56,7 @@ def verify(find: Callable[[str], Key | None], request: HttpRequest, now: float) 
     expected, with_slash = (sign(key, text + _resource(request, end)) for end in ("", "/"))
     if request.path.count(b"/") == 1 and hmac.compare_digest(with_slash.encode(), signature.encode()):
         expected = with_slash  # boto3 asks for /bucket and signs /bucket/
-    return matching(key, key_id, expected, signature), request
+    return check_signature(key, key_id, expected, signature), request
 
 
 def sign(key: Key | None, text: str) -> str:
@@ -69,7 +77,7 @@ def _headers_in_query(request: HttpRequest) -> Pairs:
 def _extension_headers(request: HttpRequest) -> str:
     names = sorted({name for name, _ in request.headers if name.startswith("x-amz-")})
     values = {
-        name: ",".join(value.strip() for one, value in request.headers if one == name) for name in names
+        name: ",".join(value.strip() for header, value in request.headers if header == name) for name in names
     }
     return "".join(f"{name}:{value}\n" for name, value in values.items())
 

@@ -64,10 +64,10 @@ class HttpRequest(NamedTuple):
     """Names in lower case."""
 
     def header(self, name: str, default: str = "") -> str:
-        return next((value for one, value in self.headers if one == name), default)
+        return next((value for header, value in self.headers if header == name), default)
 
     def param(self, name: str) -> str | None:
-        return next((value for one, value in self.query if one == name), None)
+        return next((value for param, value in self.query if param == name), None)
 
 
 def http_request(scope: Mapping[str, Any]) -> HttpRequest:
@@ -127,7 +127,7 @@ def verify(find: Callable[[str], Key | None], request: HttpRequest, service: str
     signing_key = signing_key_of(key, scope, claim.timestamp, service)
     canonical = canonical_request(request, claim, "Amz")
     to_sign = "\n".join((ALGORITHM, claim.timestamp, scope, hashlib.sha256(canonical).hexdigest()))
-    key = matching(key, key_id, sign(signing_key, to_sign), claim.signature)
+    key = check_signature(key, key_id, sign(signing_key, to_sign), claim.signature)
     return Signed(key, claim.payload, ChunkSigner(signing_key, claim.timestamp, scope, claim.signature))
 
 
@@ -142,12 +142,12 @@ def signing_key_of(key: Key | None, scope: str, timestamp: str, service: str) ->
     return _signing_key(key.secret if key else "", date, region, service)
 
 
-def matching(key: Key | None, key_id: str, expected: str, given: str) -> Key:
+def check_signature(key: Key | None, key_id: str, expected: str, given: str) -> Key:
     """Raises SignatureError if there is no key or the signatures differ."""
-    fits = hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace"))
+    matches = hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace"))
     if key is None:
         raise SignatureError(Problem.UNKNOWN_KEY, f"There is no key with the id {key_id!r} here.")
-    if not fits:
+    if not matches:
         raise SignatureError(
             Problem.MISMATCH,
             "The signature does not match this request and your secret key. Check the key and the signing method.",
@@ -175,7 +175,7 @@ def _in_header(request: HttpRequest, now: float) -> Claim:
     if not payload:
         raise SignatureError(Problem.NO_PAYLOAD_HASH, "The header x-amz-content-sha256 is missing.")
     timestamp = request.header("x-amz-date") or _from_date(request.header("date"))
-    if abs(now - seconds_of(timestamp)) > SKEW:
+    if abs(now - parse_timestamp(timestamp)) > SKEW:
         raise SignatureError(
             Problem.SKEWED,
             "The time of the request is more than 15 minutes from this server's clock.",
@@ -200,10 +200,10 @@ def presigned(request: HttpRequest, vendor: str, method: str, now: float) -> Cla
         raise SignatureError(
             Problem.BAD_QUERY, f"X-{vendor}-Expires must be from 1 to {LONGEST_LIFE} seconds."
         )
-    made = seconds_of(timestamp)
-    if made - SKEW > now:
+    signed_at = parse_timestamp(timestamp)
+    if signed_at - SKEW > now:
         raise SignatureError(Problem.SKEWED, "The presigned URL is not valid yet.")
-    if now > made + int(expires):
+    if now > signed_at + int(expires):
         raise SignatureError(Problem.EXPIRED, "Request has expired.")
     given = request.param(f"X-{vendor}-Content-Sha256") or request.header(
         f"x-{vendor.lower()}-content-sha256"
@@ -221,7 +221,7 @@ def _from_date(text: str) -> str:
         return text
 
 
-def seconds_of(timestamp: str) -> int:
+def parse_timestamp(timestamp: str) -> int:
     """Raises SignatureError."""
     try:
         if not _TIMESTAMP.fullmatch(timestamp):
@@ -261,7 +261,7 @@ def canonical_request(request: HttpRequest, claim: Claim, vendor: str) -> bytes:
 
 
 def _value(request: HttpRequest, name: str) -> str:
-    values = (_SPACES.sub(" ", value.strip()) for one, value in request.headers if one == name)
+    values = (_SPACES.sub(" ", value.strip()) for header, value in request.headers if header == name)
     return ",".join(values)
 
 

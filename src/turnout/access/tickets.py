@@ -41,40 +41,40 @@ class Tickets:
         clients poll a job and print every link that is new to them.
         """
         last = self._last.get(grant, "")
-        kept = self._tickets.get(last)
-        if kept and kept.expires - now > TICKET_SECONDS - _FRESH_SECONDS:
+        entry = self._tickets.get(last)
+        if entry and entry.expires - now > TICKET_SECONDS - _FRESH_SECONDS:
             return last
         ticket = self._last[grant] = secrets.token_urlsafe(32)
         self._tickets[ticket] = _Entry(grant, now + TICKET_SECONDS)
         _prune(self._tickets, now)
         if len(self._last) > 2 * len(self._tickets) + 100:
-            self._last = {kept.grant: ticket for ticket, kept in self._tickets.items()}
+            self._last = {entry.grant: ticket for ticket, entry in self._tickets.items()}
         return ticket
 
     def redeem(self, ticket: str, now: float) -> tuple[Grant, str]:
         """The grant, and a pass for it. Raises Denied."""
-        kept = self._tickets.pop(ticket, None)
-        if kept is None or kept.expires < now:
+        entry = self._tickets.pop(ticket, None)
+        if entry is None or entry.expires < now:
             raise Denied(
                 "this link has been used, has expired, or was not issued by this service: ask for a new one"
             )
         secret = secrets.token_urlsafe(32)
-        self._passes[secret] = _Entry(kept.grant, now + PASS_SECONDS)
+        self._passes[secret] = _Entry(entry.grant, now + PASS_SECONDS)
         _prune(self._passes, now)
-        return kept.grant, secret
+        return entry.grant, secret
 
-    def show(self, secret: str, now: float) -> Grant:
+    def check_pass(self, secret: str, now: float) -> Grant:
         """The grant of a pass. Raises Denied."""
-        kept = self._passes.get(secret)
-        if kept is None or kept.expires < now:
+        entry = self._passes.get(secret)
+        if entry is None or entry.expires < now:
             raise Denied("this page has expired: ask for a new link")
-        return kept.grant
+        return entry.grant
 
 
-def _prune(kept: dict[str, _Entry], now: float) -> None:
+def _prune(entries: dict[str, _Entry], now: float) -> None:
     """The oldest come first, and all have the same lifetime."""
-    while kept:
-        oldest = next(iter(kept))
-        if kept[oldest].expires >= now and len(kept) <= _MOST:
+    while entries:
+        oldest = next(iter(entries))
+        if entries[oldest].expires >= now and len(entries) <= _MOST:
             return
-        del kept[oldest]
+        del entries[oldest]

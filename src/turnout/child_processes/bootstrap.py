@@ -53,10 +53,10 @@ class Reply(msgspec.Struct):
         return True
 
 
-H = TypeVar("H", bound=Setup)
+S = TypeVar("S", bound=Setup)
 
 
-def read_setup(kind: type[H]) -> H:
+def read_setup(kind: type[S]) -> S:
     """Read the first line and tie this process to the service."""
     global _replies
     # Replies go to a copy of stdout, so that output of libraries cannot get between them.
@@ -64,8 +64,8 @@ def read_setup(kind: type[H]) -> H:
     os.dup2(2, 1)
     # It ends with the service, not by Ctrl-C in the terminal of the service.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    setup = msgspec.json.decode(_line() or b"{}", type=kind)
-    _tie(setup)
+    setup = msgspec.json.decode(_read_line() or b"{}", type=kind)
+    _tie_to_service(setup)
     return setup
 
 
@@ -86,7 +86,7 @@ def drop_privileges(setup: Setup) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # The kernel resets the death signal when a process changes its user.
-    _tie(setup)
+    _tie_to_service(setup)
 
 
 def reply(message: msgspec.Struct) -> None:
@@ -129,7 +129,7 @@ def _moved(path: str, moved: dict[str, str]) -> str:
     return path
 
 
-def _tie(setup: Setup) -> None:
+def _tie_to_service(setup: Setup) -> None:
     if not setup.parent:
         return
     _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -137,8 +137,8 @@ def _tie(setup: Setup) -> None:
         os._exit(0)  # the service has ended already
 
 
-def _line() -> bytes:
-    """Byte by byte, because the following lines are read elsewhere."""
+def _read_line() -> bytes:
+    """Reads byte by byte, because other code reads the lines that follow."""
     line = b""
     while (byte := os.read(sys.stdin.fileno(), 1)) not in (b"\n", b""):
         line += byte

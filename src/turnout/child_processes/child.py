@@ -28,7 +28,7 @@ class Closed(TurnoutError):
     """The child was closed, because the service is shutting down."""
 
 
-class Program(msgspec.Struct, frozen=True):
+class ChildProgram(msgspec.Struct, frozen=True):
     """What a child runs: a function without arguments."""
 
     name: str
@@ -66,7 +66,7 @@ class Child(Generic[R]):
 
     def __init__(
         self,
-        program: Program,
+        program: ChildProgram,
         replies: type[R],
         setup: Setup | None = None,
         *,
@@ -123,7 +123,7 @@ class Child(Generic[R]):
                     if tries <= 0:
                         raise
 
-    async def keep(self) -> None:
+    async def keep_running(self) -> None:
         """Keep the process running until `close`, starting it again whenever it dies."""
         with self._in_use(), contextlib.suppress(Closed):
             while True:
@@ -297,7 +297,7 @@ class _Process(Generic[R]):
             del self._waiting[number]
 
     async def end(self, seconds: float) -> str:
-        """Give it so many seconds to end by itself, then kill it."""
+        """Give it `seconds` to end by itself, then kill it. Returns how it ended."""
         self.expected_to_end = self.expected_to_end or not self.closing
         self._close_input()
         try:
@@ -336,7 +336,7 @@ class _Process(Generic[R]):
                 answer.set_result(reply)
 
     async def _exit_code(self) -> int:
-        """Its output has ended: it gets the grace period to end, too."""
+        """Call it when the output has ended. A process that has not exited after the grace period is killed."""
         try:
             async with asyncio.timeout(self._grace):
                 return await self._process.wait()

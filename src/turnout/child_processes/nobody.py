@@ -1,4 +1,4 @@
-"""The user that child processes of a root service run as if they need none of its rights."""
+"""The user of child processes that need no rights, if the service runs as root."""
 
 import os
 import pwd

@@ -145,7 +145,7 @@ class Controller:
     # Commands. Each returns once the change is on disk.
 
     async def create(self, new: NewJob, trial: Trial | None = None) -> Job:
-        self._store.check_there()
+        self._store.check_not_removed()
         return await self._ask(Create(self._ids.next(self._clock()), new, taken=False, trial=trial))
 
     async def stop(self, job_id: int, by: str) -> Job:

@@ -5,7 +5,17 @@ from turnout.control.live_jobs import LiveJobs
 from turnout.control.retry import RetryNumber, next_retry
 from turnout.control.turn import Forget, Remove, Save, StopGang
 from turnout.control.verdict import Verdict
-from turnout.job import Attempt, EventKind, Job, Past, Reason, Replica, ReplicaState, State, WhenLeadSucceeds
+from turnout.job import (
+    Attempt,
+    EventKind,
+    Job,
+    PastAttempt,
+    Reason,
+    Replica,
+    ReplicaState,
+    State,
+    WhenLeadSucceeds,
+)
 
 DECIDED_HERE = frozenset({Reason.PREEMPTED, Reason.HUNG})
 """Reasons for which the controller ends a gang without a failed replica."""
@@ -147,11 +157,11 @@ def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, again: RetryNumber) -> No
     live_jobs.enqueue(live)
 
 
-def _past(live_jobs: LiveJobs, live: LiveJob) -> Past:
+def _past(live_jobs: LiveJobs, live: LiveJob) -> PastAttempt:
     assert live.verdict is not None
     _, reason, message = live.verdict
     decided = None if reason in DECIDED_HERE else _first_to_fail(live)
-    return Past(
+    return PastAttempt(
         job=live.job.id,
         attempt=live.job.attempt,
         started=live.lead.started,

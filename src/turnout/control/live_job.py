@@ -8,7 +8,7 @@ from turnout.job import (
     Attempt,
     Job,
     Launch,
-    Past,
+    PastAttempt,
     Reason,
     Replica,
     ReplicaName,
@@ -34,7 +34,7 @@ class LiveJob:
     replicas: dict[ReplicaName, Replica] = field(default_factory=dict[ReplicaName, Replica])
     placement: Placement = field(default_factory=dict[ReplicaName, Allocation])
     verdict: Verdict | None = None
-    past: list[Past] = field(default_factory=list[Past])
+    past: list[PastAttempt] = field(default_factory=list[PastAttempt])
     """The attempts before the current or the next one."""
     parts: Parts = field(init=False)
     last_event_at: int = field(init=False)

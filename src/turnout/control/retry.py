@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnout.job import Past, Policy, Reason, Replica, Retry
+from turnout.job import PastAttempt, Policy, Reason, Replica, Retry
 
 
 class RetryNumber(NamedTuple):
@@ -22,7 +22,7 @@ FINAL = frozenset({Reason.SUCCEEDED, Reason.STOPPED})
 
 
 def next_retry(
-    policy: Policy, past: Sequence[Past], reason: Reason, code: int | None = None
+    policy: Policy, past: Sequence[PastAttempt], reason: Reason, code: int | None = None
 ) -> RetryNumber | None:
     """The rule that allows a retry after an attempt that ended for this reason, or None.
 
@@ -44,7 +44,7 @@ def next_retry(
     return None if rule is None else RetryNumber(used[rule] + 1, policy.retries[rule].times)
 
 
-def _retry_after_preemption(policy: Policy, past: Sequence[Past]) -> RetryNumber | None:
+def _retry_after_preemption(policy: Policy, past: Sequence[PastAttempt]) -> RetryNumber | None:
     if policy.preemptions is None:
         return UNCOUNTED
     before = sum(one.reason is Reason.PREEMPTED for one in past)

@@ -49,16 +49,16 @@ def param_value(algorithm: Algorithm, name: str) -> Value:
 
 def budgets(search: Search) -> tuple[int, ...]:
     """The number of trials for each algorithm; a grid gets at most as many as it has points."""
-    left = search.max_trials or LARGEST_GRID * len(search.algorithms)
+    remaining = search.max_trials or LARGEST_GRID * len(search.algorithms)
     shares: list[int] = []
     for algorithm in search.algorithms:
-        wanted = left
+        wanted = remaining
         if "num_samples" in algorithm.params or not search.max_trials:
-            wanted = min(left, int(param_value(algorithm, "num_samples")))
+            wanted = min(remaining, int(param_value(algorithm, "num_samples")))
         if algorithm.name == "grid":
             wanted = sum(1 for _ in itertools.islice(grid(search), wanted))
         shares.append(wanted)
-        left -= wanted
+        remaining -= wanted
     return tuple(shares)
 
 
@@ -78,12 +78,12 @@ def algorithm_of(budgets: Sequence[int], number: int) -> tuple[int, int]:
 def grid(search: Search) -> Iterator[Point]:
     """Every point of a finite space, without the skipped ones."""
     names = [parameter.name for parameter in search.parameters]
-    known: set[tuple[tuple[str, Value], ...]] = set()
+    seen: set[tuple[tuple[str, Value], ...]] = set()
     for combination in itertools.product(*(levels(parameter) or () for parameter in search.parameters)):
         point = only_active(search.parameters, dict(zip(names, combination, strict=True)))
         key = tuple(point.items())
-        if key not in known and not skips(search, point):
-            known.add(key)
+        if key not in seen and not skips(search, point):
+            seen.add(key)
             yield point
 
 
@@ -103,25 +103,25 @@ def check(search: Search) -> None:
     for rule in search.skip:
         for name in rule:
             if all(parameter.name != name for parameter in search.parameters):
-                raise Invalid(f"{name} is to be skipped but is not searched", field=name)
+                raise Invalid(f"a skip rule names {name}, which is not a parameter of the search", field=name)
     if search.parallel < 1:
         raise Invalid(f"a search runs at least 1 trial at a time, not {search.parallel}", field="parallel")
 
 
 def _check_parameters(search: Search) -> None:
-    before: dict[str, Parameter] = {}
+    earlier: dict[str, Parameter] = {}
     for parameter in search.parameters:
         name = parameter.name
         if not name:
             raise Invalid("a search parameter needs a name", field="name")
-        if name in before:
+        if name in earlier:
             raise Invalid(f"{name} is given twice", field=name)
         if parameter.kind in ("float", "integer"):
             _check_range(parameter)
         else:
             _check_values(parameter)
-        _check_condition(parameter, before)
-        before[name] = parameter
+        _check_condition(parameter, earlier)
+        earlier[name] = parameter
 
 
 def _check_range(parameter: Parameter) -> None:
@@ -150,9 +150,7 @@ def _check_values(parameter: Parameter) -> None:
         raise Invalid(f"{name} needs at least one value", field=name)
     for value in values if parameter.kind == "discrete" else ():
         if not _is_number(value):
-            raise Invalid(
-                f"the discrete values of {name} must be numbers, which {value!r} is not", field=name
-            )
+            raise Invalid(f"the discrete values of {name} must be numbers, not {value!r}", field=name)
     different = {float(value) for value in values} if parameter.kind == "discrete" else set(values)
     if min(len(different), len(set(map(str, values)))) < len(values):
         raise Invalid(f"{name} has a value twice", field=name)
@@ -165,12 +163,12 @@ def _is_number(value: Value) -> bool:
         return False
 
 
-def _check_condition(parameter: Parameter, before: dict[str, Parameter]) -> None:
+def _check_condition(parameter: Parameter, earlier: dict[str, Parameter]) -> None:
     condition = parameter.condition
     if condition is None:
         return
     name = parameter.name
-    parent = before.get(condition.parent)
+    parent = earlier.get(condition.parent)
     if parent is None:
         raise Invalid(f"{name} depends on {condition.parent}, which must come before it", field=name)
     if parent.kind == "integer":
@@ -201,16 +199,16 @@ def _check_setting(name: str, setting: Setting, value: Value) -> None:
         if value not in setting.words:
             raise Invalid(f"{name} is one of {', '.join(setting.words)}, not {value!r}", field=name)
         return
-    what = "a whole number" if isinstance(setting.default, int) else "a number"
+    kind = "a whole number" if isinstance(setting.default, int) else "a number"
     try:
         number = float(msgspec.convert(value, type(setting.default), strict=False))
     except msgspec.ValidationError:
-        raise Invalid(f"{name} must be {what}, not {value!r}", field=name) from None
+        raise Invalid(f"{name} must be {kind}, not {value!r}", field=name) from None
     if isinstance(value, bool) or not setting.low <= number <= setting.high or not math.isfinite(number):
         span = f"from {setting.low:g}" + (
             f" to {setting.high:g}" if math.isfinite(setting.high) else " upwards"
         )
-        raise Invalid(f"{name} must be {what} {span}, not {value!r}", field=name)
+        raise Invalid(f"{name} must be {kind} {span}, not {value!r}", field=name)
 
 
 def _check_grid(search: Search) -> None:

@@ -23,10 +23,10 @@ class Convention(NamedTuple):
     variables: Callable[[Launch, Gang, int], dict[str, str]]
     """The variables of the member with this number."""
     maps: Callable[[Launch, Gang, bool], dict[str, str]]
-    """Variables that grow with the gang and are equal for all members; with names if they resolve, else addresses."""
+    """Variables that grow with the gang and are equal for all members: with host names (True) or addresses (False)."""
     by_name: bool = False
-    """The maps that all clouds have contain host names, not addresses, where names resolve."""
-    ranks_one: bool = True
+    """Where names resolve, the maps of `topology` contain host names instead of addresses."""
+    ranks_single_replica: bool = True
     """A single replica gets its rank and TF_CONFIG too."""
     user: str = ""
     """The user name if the program asks for a user id; empty for the name of the real user."""
@@ -131,5 +131,7 @@ def _vertex_variables(_launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
     return _loopback(gang, rank)
 
 
-_VERTEX = Convention(_vertex_host, _no_domain, _vertex_variables, _nothing, by_name=True, ranks_one=False)
+_VERTEX = Convention(
+    _vertex_host, _no_domain, _vertex_variables, _nothing, by_name=True, ranks_single_replica=False
+)
 _BY_DIALECT = {"modelarts": _MODELARTS, "vertex": _VERTEX}

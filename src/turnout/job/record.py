@@ -98,7 +98,7 @@ class Submission(msgspec.Struct, frozen=True):
     """The engine's own name for it, for example the number of the Slurm job."""
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastAttempt(msgspec.Struct, frozen=True):
     """An attempt before the job's last: when and why it ended."""
 
     job: int
@@ -163,6 +163,7 @@ class Trial(msgspec.Struct):
     """The number of the algorithm that chose it."""
     parameters: Point
     child: int
+    """The job that runs it."""
     created: int
     state: TrialState = TrialState.REQUESTED
     value: float | None = None

@@ -81,7 +81,7 @@ class Trimmed(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """An attempt's outputs are stored, or cannot be: then `trouble` says why."""
+    """An attempt's outputs are stored. If that failed, `trouble` says why."""
 
     attempt: Attempt
     at: int
@@ -110,7 +110,6 @@ class Node(NamedTuple):
     millicores: int
     memory: int
     gpus: int
-    gpu_kind: str = ""
 
 
 class Capacity(NamedTuple):

@@ -51,7 +51,7 @@ class Stopping(msgspec.Struct, frozen=True, omit_defaults=True):
     """When to stop a bad trial early."""
 
     kind: Literal["median", "decay_curve"]
-    """`median`: below the median of the others at the same step. `decay_curve`: surely worse than the best one."""
+    """`median`: worse than the median of the others at the same step. `decay_curve`: clearly worse than the best."""
     by: Literal["steps", "seconds"] = "steps"
     startup: int = 5
     """The number of trials that must finish before any is judged."""
@@ -80,7 +80,7 @@ class Search(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.metrics[0]
 
 
-def read_skip(text: str) -> tuple[dict[str, str], ...]:
+def parse_skip_rules(text: str) -> tuple[dict[str, str], ...]:
     """`lr=0.1,batch=64;batch=128`: commas join the conditions of a rule, semicolons separate rules.
 
     Raises ValueError with a message for the user.
@@ -92,7 +92,8 @@ def read_skip(text: str) -> tuple[dict[str, str], ...]:
 def skips(search: Search, point: Point) -> bool:
     """Whether a rule of `search.skip` skips this point."""
     return any(
-        all(name in point and _same(point[name], text) for name, text in rule.items()) for rule in search.skip
+        all(name in point and _equals(point[name], text) for name, text in rule.items())
+        for rule in search.skip
     )
 
 
@@ -119,7 +120,7 @@ def levels(parameter: Parameter) -> tuple[Value, ...] | None:
 
 
 def size(parameter: Parameter) -> float:
-    """How many values it has."""
+    """How many values it has; infinite for a continuous parameter."""
     low, high = (0.0, 0.0) if parameter.values else bounds(parameter)
     if parameter.values:
         return len(parameter.values)
@@ -148,7 +149,7 @@ def _read_rule(rule: str) -> dict[str, str]:
     return pairs
 
 
-def _same(value: Value, text: str) -> bool:
+def _equals(value: Value, text: str) -> bool:
     try:
         return float(value) == float(text)
     except ValueError:
@@ -173,7 +174,7 @@ def _spaced(parameter: Parameter, count: int) -> Iterator[float]:
     yield high
 
 
-def printed(metric: str) -> str:
+def default_regex(metric: str) -> str:
     """The default regular expression for a metric: `acc=0.9`, `acc: 9e-1`."""
     return rf"(?<![\w.-]){re.escape(metric)}[\"']?\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 

@@ -64,7 +64,7 @@ class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
     period: float = 30
     """Seconds between two saves of changes; 0: they are saved at the end only."""
     package: bool = False
-    """It may be written to, but there must be something at the source: the job's code is there."""
+    """The job's code: there must be something at the source, although the program may write to it."""
     output: bool = False
     """The job says that it writes there: a missing bucket is made at the start, not by the first file."""
     files: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     on: tuple[str, ...]
     times: int
     codes: tuple[int, ...] = ()
-    """Only if the replica that decided it exited with one of these, 128 + n for signal n; empty: however it ended."""
+    """Only if the replica that decided it exited with one of these, 128 + n for signal n; empty: in any case."""
     not_codes: tuple[int, ...] = ()
     """Not if it exited with one of these."""
 
@@ -103,7 +103,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A preempted job starts over. After any other failure, a retry must be left."""
+    """A preempted job returns to the queue. After a failure, a job is retried only if a rule has a retry left."""
 
     retries: tuple[Retry, ...] = ()
     in_place: Retry | None = None
@@ -117,6 +117,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     hang_seconds: float | None = None
     """How long a whole gang may use no CPU time and do no I/O before it counts as hung."""
     grace: float = 10
+    """Seconds between TERM and KILL."""
     finish_seconds: float = 30
     priority: int = 1
     """Jobs with a higher priority start first."""

@@ -38,7 +38,7 @@ def maps(launch: Launch, gang: Gang, named: bool = False) -> dict[str, str]:
     """
     types = _types(launch)
     roles = [(types.get(peer.name.role, peer.name.role), peer) for peer in gang]
-    cluster = [one for one in roles if one[0] != _EVALUATOR]
+    cluster = [(role, peer) for role, peer in roles if role != _EVALUATOR]
     own = [(peer.name.role, peer) for peer in gang]
     shown = f'"job":{launch.spec.config_job},' if launch.spec.config_job else ""
     plain = _map(own, named) + shown

@@ -245,7 +245,7 @@ def _disk(launch: Launch, most: int) -> dict[str, int]:
 def _maps(launch: Launch, gang: Gang, boxed: bool) -> dict[str, str]:
     own = convention(launch.dialect)
     found = maps(launch, gang, boxed and own.by_name) | own.maps(launch, gang, boxed)
-    if len(gang) == 1 and not own.ranks_one:
+    if len(gang) == 1 and not own.ranks_single_replica:
         del found[TF_CONFIG]
     return found
 
@@ -412,7 +412,7 @@ def _environment(member: _Member) -> dict[str, str]:
         "TURNOUT_JOB": str(member.launch.attempt.job),
     }
     dialect = convention(member.launch.dialect)
-    if len(member.gang) > 1 or dialect.ranks_one:
+    if len(member.gang) > 1 or dialect.ranks_single_replica:
         env |= variables(member.gang, member.rank, dialect.by_name and bool(member.layout.sandbox))
     if member.launch.spec.dashboard and member.rank == 0:
         env[DASHBOARD_PORT] = str(member.me.ports[-1])

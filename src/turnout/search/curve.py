@@ -3,7 +3,7 @@
 import math
 
 from turnout.job import Measurement, Search
-from turnout.search.messages import Measured
+from turnout.search.messages import MetricValue
 from turnout.search.sample import bucket
 
 FINENESS = 7
@@ -17,26 +17,26 @@ class Curve:
     """
 
     def __init__(self, search: Search) -> None:
-        self.points: list[Measured] = []
+        self.points: list[MetricValue] = []
         """Values are only appended, so a reader can remember how many it has seen."""
         self.count = 0
         self._name, self._goal = search.metric.name, search.metric.goal
         self._by_time = bool(search.stopping) and search.stopping.by == "seconds"
-        self._first: Measured | None = None
-        self._best: Measured | None = None
-        self._last: Measured | None = None
+        self._first: MetricValue | None = None
+        self._best: MetricValue | None = None
+        self._last: MetricValue | None = None
         self._kept = True
         """Whether `_last` is in `points`."""
         self._buckets: set[int] = set()
 
-    def add(self, one: Measurement) -> None:
-        value = one.metrics.get(self._name, math.nan)
+    def add(self, measurement: Measurement) -> None:
+        value = measurement.metrics.get(self._name, math.nan)
         if not math.isfinite(value):
             return
-        measured = Measured(one.step, one.at, value)
+        new = MetricValue(measurement.step, measurement.at, value)
         self.count += 1
-        self._first = first = self._first or measured
-        distance = (measured.at - first.at) // _SECOND if self._by_time else measured.step - first.step
+        self._first = first = self._first or new
+        distance = (new.at - first.at) // _SECOND if self._by_time else new.step - first.step
         index = bucket(distance, FINENESS)
         is_new = index not in self._buckets
         if is_new:
@@ -44,12 +44,12 @@ class Curve:
             if self._last and not self._kept:
                 self.points.append(self._last)
             self._buckets.add(index)
-            self.points.append(measured)
-        self._last, self._kept = measured, is_new
+            self.points.append(new)
+        self._last, self._kept = new, is_new
         if self._best is None or (
             value > self._best.value if self._goal == "max" else value < self._best.value
         ):
-            self._best = measured
+            self._best = new
 
-    def ends(self) -> list[Measured]:
-        return [one for one in (self._best, self._last) if one]
+    def best_and_last(self) -> list[MetricValue]:
+        return [value for value in (self._best, self._last) if value]

@@ -7,7 +7,7 @@ from turnout.job.search import Point, Search
 from turnout.search.suggester import KnownTrial
 
 
-class Measured(msgspec.Struct, frozen=True, array_like=True):
+class MetricValue(msgspec.Struct, frozen=True, array_like=True):
     """One value of the first metric, reported by a running trial."""
 
     step: int
@@ -30,7 +30,7 @@ class Open(_Request, frozen=True, tag="open"):
 
 
 class _StudyRequest(_Request, frozen=True, kw_only=True):
-    news: list[KnownTrial] = []
+    changed_trials: list[KnownTrial] = []
     """Trials that are new or done since the last request."""
 
 
@@ -40,10 +40,10 @@ class Ask(_StudyRequest, frozen=True, tag="ask"):
 
 class ShouldStop(_StudyRequest, frozen=True, tag="should_stop"):
     number: int
-    measured: dict[int, list[Measured]] = {}
+    new_values: dict[int, list[MetricValue]] = {}
     """New values since the last request, by the trial's number."""
-    ends: dict[int, list[Measured]] = {}
-    """The best and the last value of those trials, which may be missing from `measured`."""
+    best_and_last: dict[int, list[MetricValue]] = {}
+    """The best and the last value of those trials, which may be missing from `new_values`."""
 
 
 class ComputeImportance(_StudyRequest, frozen=True, tag="importance"):
@@ -72,11 +72,11 @@ class Importance(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StudyReply(Reply, omit_defaults=True):
-    unknown: bool = False
+    unknown_session: bool = False
     """The session is not open here: the process is new, or has dropped it in favour of others."""
     point: Point | None = None
     stop: bool = False
-    weights: tuple[Importance, ...] = ()
+    importance: tuple[Importance, ...] = ()
     picture: bytes = b""
     found: tuple[tuple[int, dict[str, str]], ...] = ()
     """(index of the line, metric → matched text)."""
@@ -84,7 +84,7 @@ class StudyReply(Reply, omit_defaults=True):
     """What is wrong with the request, for the user."""
     library_error: str = ""
     """The exception of a library."""
-    missing: str = ""
+    missing_package: str = ""
     """The package that is not installed."""
-    memory: bool = False
+    out_of_memory: bool = False
     """The process reached its memory limit."""

@@ -33,7 +33,7 @@ class Patterns:
     """The metrics' regular expressions. The last match in a line counts, or its group 1 if there is one."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._patterns = [(one.name, re.compile(one.regex)) for one in metrics if one.regex]
+        self._patterns = [(metric.name, re.compile(metric.regex)) for metric in metrics if metric.regex]
 
     def find(self, lines: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
         found: list[tuple[int, dict[str, str]]] = []
@@ -116,10 +116,10 @@ class TrialMetrics:
         self._new: dict[int, None] = {}
         self._stored: set[int] = set()
         self._dropped: dict[int, None] = {}
-        for one in known:
-            self._add_names(one.metrics)
-            self._stored.add(one.step)
-            self._keep(one, one.metrics)
+        for measurement in known:
+            self._add_names(measurement.metrics)
+            self._stored.add(measurement.step)
+            self._keep(measurement, measurement.metrics)
 
     def add(self, report: MetricReport) -> None:
         metrics = self._accepted(report.metrics)
@@ -164,29 +164,29 @@ class TrialMetrics:
             return self._best.metrics[name], self._best.metrics
         return self._last.get(name), self._last
 
-    def _keep(self, one: Measurement, report: dict[str, float]) -> None:
-        self._steps[one.step] = one
-        self._current = max(self._current, one.step)
+    def _keep(self, measurement: Measurement, report: dict[str, float]) -> None:
+        self._steps[measurement.step] = measurement
+        self._current = max(self._current, measurement.step)
         self._last |= report
         if self._search.metric.name in report:
-            self.curve.add(one)
-        self._update_best(one)
-        for step in self._sample.add(one.step, report):
+            self.curve.add(measurement)
+        self._update_best(measurement)
+        for step in self._sample.add(measurement.step, report):
             del self._steps[step]
             self._new.pop(step, None)
             if step in self._stored:
                 self._stored.discard(step)
                 self._dropped[step] = None
 
-    def _update_best(self, one: Measurement) -> None:
+    def _update_best(self, measurement: Measurement) -> None:
         metric = self._search.metric
-        value = one.metrics.get(metric.name, math.nan)
+        value = measurement.metrics.get(metric.name, math.nan)
         if not math.isfinite(value):
             return
         best = self._best.metrics[metric.name] if self._best else value
-        same = self._best is None or (one.step == self._best.step and value == best)
+        same = self._best is None or (measurement.step == self._best.step and value == best)
         if same or (value > best if metric.goal == "max" else value < best):
-            self._best = one
+            self._best = measurement
 
     def _accepted(self, metrics: dict[str, float]) -> dict[str, float]:
         """Without the metrics whose names exceed the limit."""
@@ -195,9 +195,9 @@ class TrialMetrics:
         return {self._names[name]: value for name, value in metrics.items() if name in self._names}
 
     def _add_names(self, names: Iterable[str]) -> None:
-        wanted = {one.name for one in self._search.metrics}
+        declared = {metric.name for metric in self._search.metrics}
         for name in names:
-            if name in wanted or (len(name) <= _LONGEST_NAME and len(self._names) < self._most_names):
+            if name in declared or (len(name) <= _LONGEST_NAME and len(self._names) < self._most_names):
                 # All measurements share one string, because names may be long.
                 self._names.setdefault(name, name)
 

@@ -68,7 +68,7 @@ def _draw_parameter(axes: Axes, search: Search, space: Space, done: Sequence[Kno
         return
     if len(done) > 1:
         where, mean, std = _marginal(space, done, axis)
-        at = [_plotted(axis, position(axis, one)) for one in where]
+        at = [_plotted(axis, position(axis, x)) for x in where]
         if axis.form == "choice":
             axes.errorbar(
                 at, mean, yerr=std, fmt="_", color=BLUE, markersize=24, capsize=4, label="forest, mean ± std"
@@ -99,16 +99,16 @@ def _marginal(
     space: Space, done: Sequence[KnownTrial], axis: Axis
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The forest's mean prediction along one axis, over points drawn uniformly from the others."""
-    names = [one.name for one in space.axes]
+    names = [axis.name for axis in space.axes]
     known = np.array([[coordinates(space, trial)[name] for name in names] for trial in done])
     forest = RandomForestRegressor(TREES, random_state=SEED, min_samples_leaf=2 if len(done) > 10 else 1)
     forest.fit(_encoded(space, known), np.array([trial.value for trial in done]))
-    ends = np.array([(coordinate(one, one.low), coordinate(one, one.high)) for one in space.axes])
+    ends = np.array([(coordinate(axis, axis.low), coordinate(axis, axis.high)) for axis in space.axes])
     low, high = ends[names.index(axis.name)]
     where = np.linspace(low, high, STEPS) if not axis.values else np.arange(len(axis.values))
     points = np.random.default_rng(SEED).uniform(ends[:, 0], ends[:, 1], (BACKGROUND, len(names)))
-    for column, one in enumerate(space.axes):
-        if one.values:
+    for column, other in enumerate(space.axes):
+        if other.values:
             points[:, column] = np.round(points[:, column])
     everywhere = np.repeat(points[None], len(where), axis=0)
     everywhere[:, :, names.index(axis.name)] = where[:, None]

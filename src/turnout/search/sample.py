@@ -19,7 +19,7 @@ class StepSample:
     """
 
     def __init__(self, metrics: tuple[Metric, ...], points: int) -> None:
-        self._goals = {one.name: one.goal for one in metrics}
+        self._goals = {metric.name: metric.goal for metric in metrics}
         self._first_metric = metrics[0].name
         self._points = points
         self._series: dict[str, _Series] = {}
@@ -34,22 +34,22 @@ class StepSample:
                 goal = self._goals.get(name)
                 series = self._series[name] = _Series(step, goal, self._points, name == self._first_metric)
             changed += series.add(step, value)
-        gone = self._count([(step, 1), *changed, (step, -1)])
+        dropped = self._count([(step, 1), *changed, (step, -1)])
         while len(self._held) > _RESERVE * self._points + 3 * len(self._series):
-            largest = max(self._series.values(), key=lambda one: len(one.even))
+            largest = max(self._series.values(), key=lambda series: len(series.even))
             if len(largest.even) < 2:
                 break
-            gone += self._count(largest.thin())
-        return gone
+            dropped += self._count(largest.thin())
+        return dropped
 
     def _count(self, changed: list[tuple[int, int]]) -> list[int]:
-        gone: list[int] = []
+        dropped: list[int] = []
         for step, by in changed:
             self._held[step] += by
             if not self._held[step]:
                 del self._held[step]
-                gone.append(step)
-        return gone
+                dropped.append(step)
+        return dropped
 
 
 class _Series:

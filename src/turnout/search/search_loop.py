@@ -24,7 +24,7 @@ from turnout.waiting import wait_any
 GIVE_UP_AFTER = 10
 """A search without a limit of failed trials gives up after this many, if none has succeeded."""
 _PAUSE = 1.0
-_OVER = (TrialState.SUCCEEDED, TrialState.INFEASIBLE)
+_ENDED = (TrialState.SUCCEEDED, TrialState.INFEASIBLE)
 
 _log = logging.getLogger(__name__)
 
@@ -91,16 +91,16 @@ class SearchLoop:
         job = await self._store.job(self._job_id)
         await self._study.open(search, self._job_id, found, job.project if job else "")
         for trial in found:
-            if trial.state not in _OVER:
+            if trial.state not in _ENDED:
                 self._monitor(trial, resumed=True)
         self._curves: dict[int, Curve] = {}
         self._checked_counts: dict[int, int] = {}
         """How many values of each trial early stopping has seen."""
         if search.stopping:
-            for one in await self._store.trials.measurements(self._job_id):
-                if one.number in self._monitors:
+            for measurement in await self._store.trials.measurements(self._job_id):
+                if measurement.number in self._monitors:
                     continue
-                self._curves.setdefault(one.number, Curve(search)).add(one)
+                self._curves.setdefault(measurement.number, Curve(search)).add(measurement)
 
     async def _loop(self) -> None:
         job: Job | None = None
@@ -122,16 +122,16 @@ class SearchLoop:
 
     async def _advance(self, job: Job, *, wanted: bool) -> None:
         """Store the results of ended trials and start new ones, in one commit."""
-        over = [monitor for monitor in self._monitors.values() if monitor.over]
-        for monitor in over:
+        ended = [monitor for monitor in self._monitors.values() if monitor.ended_trial]
+        for monitor in ended:
             await self._record(monitor)
         best = self._best_so_far()
-        actions: list[Coroutine[Any, Any, None]] = [self._conclude(monitor, best) for monitor in over]
+        actions: list[Coroutine[Any, Any, None]] = [self._conclude(monitor, best) for monitor in ended]
         failure = self._give_up_reason() if wanted else ""
         choice_error: TurnoutError | None = None
         if wanted and not failure:
             try:
-                actions += [self._start(job, trial) for trial in await self._choose(max(1, len(over)))]
+                actions += [self._start(job, trial) for trial in await self._choose(max(1, len(ended)))]
             except TurnoutError as error:
                 choice_error = error
         await _all(actions)
@@ -143,8 +143,8 @@ class SearchLoop:
             await self._stop_early()
 
     async def _record(self, monitor: TrialMonitor) -> None:
-        assert monitor.over
-        trial = monitor.over
+        assert monitor.ended_trial
+        trial = monitor.ended_trial
         self._trials[trial.number] = trial
         self._count(trial)
         del self._monitors[trial.number]
@@ -154,9 +154,9 @@ class SearchLoop:
         await self._study.tell(trial.number, value)
 
     async def _conclude(self, monitor: TrialMonitor, best: str) -> None:
-        assert monitor.over
+        assert monitor.ended_trial
         try:
-            await self._trial_runner.conclude(monitor.over, monitor.attempt, monitor.unsaved, best)
+            await self._trial_runner.conclude(monitor.ended_trial, monitor.attempt, monitor.unsaved, best)
         except WrongState as error:
             raise _OutOfDate(error.message) from None
 
@@ -213,7 +213,7 @@ class SearchLoop:
         """Stop running trials that do badly."""
         for number, monitor in list(self._monitors.items()):
             more = self._take_curve(monitor)
-            if not more or monitor.over or monitor.trial.state is TrialState.STOPPING:
+            if not more or monitor.ended_trial or monitor.trial.state is TrialState.STOPPING:
                 continue
             if await self._study.should_stop(number, self._curves):
                 try:
@@ -273,7 +273,7 @@ class SearchLoop:
         if best:
             await self._trial_runner.finish(self._job_id, State.SUCCEEDED, Reason.SUCCEEDED, best + more)
             return
-        last = next((f": {one.message}" for one in reversed(self._trials.values()) if one.message), "")
+        last = next((f": {trial.message}" for trial in reversed(self._trials.values()) if trial.message), "")
         message = f"none of {len(self._trials)} trials succeeded{last}{more}"
         await self._trial_runner.finish(self._job_id, State.FAILED, Reason.PROGRAM_FAILED, message)
 
@@ -291,7 +291,7 @@ class SearchLoop:
         try:
             await self._trial_runner.finish(self._job_id, State.FAILED, Reason.REFUSED, why)
             for trial in await self._store.trials.of(self._job_id):
-                if trial.state not in _OVER:
+                if trial.state not in _ENDED:
                     await self._abandon(trial, why)
         except NotFound:
             return  # the search has ended

@@ -22,7 +22,7 @@ from turnout.search.messages import (
     Ask,
     ComputeImportance,
     Draw,
-    Measured,
+    MetricValue,
     Open,
     Scan,
     ShouldStop,
@@ -106,21 +106,16 @@ class StudyClient:
         """
         return list((await self._request(Scan(lines), seconds=SCAN_SECONDS)).found)
 
-    async def importance(self, trials: Iterable[Trial] = ()) -> list[tuple[str, float, float]]:
+    async def importance(self) -> list[tuple[str, float, float]]:
         """(name, mean, std) of each parameter that varies, the largest first; empty if there are too few results."""
-        self._update(trials)
-        return [(one.name, one.mean, one.std) for one in (await self._request(ComputeImportance())).weights]
+        return [
+            (weight.name, weight.mean, weight.std)
+            for weight in (await self._request(ComputeImportance())).importance
+        ]
 
     async def picture(self, name: str = "") -> bytes:
         """A PNG of the metric along this parameter; without a name, of the importance of all parameters."""
         return (await self._request(Draw(name))).picture
-
-    def _update(self, trials: Iterable[Trial]) -> None:
-        for trial in trials:
-            known = _known_trial(trial)
-            if self._trials.get(trial.number) != known:
-                self._trials[trial.number] = known
-                self._unsent.add(trial.number)
 
     async def _request(
         self, request: StudyRequest, curves: Curves | None = None, seconds: float = REQUEST_SECONDS
@@ -129,9 +124,9 @@ class StudyClient:
             raise Invalid("the search must be opened first")
         async with self._turn:
             answer = await self._until_answered(self._search, request, curves or {}, seconds)
-        if answer.missing:
-            raise Misconfigured(how_to_install([answer.missing]))
-        if answer.memory:
+        if answer.missing_package:
+            raise Misconfigured(how_to_install([answer.missing_package]))
+        if answer.out_of_memory:
             raise Unavailable(
                 f"the search needs more memory than its process may use: [limits] search_memory is {self._pool.memory}"
             )
@@ -149,7 +144,7 @@ class StudyClient:
             async with self._pool.worker(self._project, self._worker) as worker:
                 try:
                     answer = await self._send(worker, search, request, curves, seconds)
-                    if not answer.memory:
+                    if not answer.out_of_memory:
                         return answer
                     # Other searches may have used up its memory: try once more in a new process.
                     await worker.end()
@@ -170,29 +165,29 @@ class StudyClient:
     ) -> StudyReply:
         if worker is self._worker:
             answer = await worker.request(self._with_updates(request, curves), seconds)
-            if not answer.unknown:
+            if not answer.unknown_session:
                 return answer
-        self._worker, self._session = worker, worker.session()
+        self._worker, self._session = worker, worker.new_session()
         self._unsent, self._sent = set(self._trials), {}
         answer = await worker.request(Open(search, self._seed, session=self._session), seconds)
-        if answer.library_error or answer.memory or answer.invalid or answer.missing:
+        if answer.library_error or answer.out_of_memory or answer.invalid or answer.missing_package:
             return answer
         return await worker.request(self._with_updates(request, curves), seconds)
 
     def _with_updates(self, request: StudyRequest, curves: Curves) -> StudyRequest:
-        news = [self._trials[number] for number in sorted(self._unsent)]
+        changed_trials = [self._trials[number] for number in sorted(self._unsent)]
         self._unsent.clear()
-        request = msgspec.structs.replace(request, news=news, session=self._session)
+        request = msgspec.structs.replace(request, changed_trials=changed_trials, session=self._session)
         if not isinstance(request, ShouldStop):
             return request
-        measured: dict[int, list[Measured]] = {}
-        ends: dict[int, list[Measured]] = {}
+        new_values: dict[int, list[MetricValue]] = {}
+        best_and_last: dict[int, list[MetricValue]] = {}
         for number, curve in curves.items():
             points, count = self._sent.get(number, (0, 0))
             if curve.count > count:
-                measured[number], ends[number] = curve.points[points:], curve.ends()
+                new_values[number], best_and_last[number] = curve.points[points:], curve.best_and_last()
                 self._sent[number] = len(curve.points), curve.count
-        return msgspec.structs.replace(request, measured=measured, ends=ends)
+        return msgspec.structs.replace(request, new_values=new_values, best_and_last=best_and_last)
 
 
 def _too_slow(request: StudyRequest, seconds: float) -> Invalid | Unavailable:

@@ -9,7 +9,7 @@ import msgspec
 
 from turnout.errors import Invalid, NotStored, TimedOut, TurnoutError, Unavailable
 from turnout.job import Job, Measurement, Reason, Search, State, Trial, TrialState
-from turnout.job.search import printed
+from turnout.job.search import default_regex
 from turnout.limits import Limits
 from turnout.search.curve import Curve
 from turnout.search.metrics import (
@@ -39,7 +39,7 @@ _SAVE_ROWS = 50
 _PAGES = 7
 """Pages of lines that are read at a time."""
 _LONGEST_QUOTE = 200
-_SCANS = 2
+_SCAN_TRIES = 2
 """How often a scan is tried: a slow one may have waited for other searches. After that, no line is scanned."""
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class TrialMonitor:
         self.trial = trial
         self.queued = True
         """Whether its job waits in the queue or is being preempted."""
-        self.over: Trial | None = None
+        self.ended_trial: Trial | None = None
         """The trial with its result, once it has ended; it is not in the store yet."""
         self.attempt = 0
         self.unsaved: list[Measurement] = []
@@ -70,7 +70,7 @@ class TrialMonitor:
         self._limits = limits
         self._metrics = self._new_metrics()
         self._cursor = ""
-        self._read_since = 0
+        self._unsaved_lines = 0
         self._last_line = ""
         self._scan_error = ""
         """Why the regular expressions are no longer applied to its lines."""
@@ -89,7 +89,7 @@ class TrialMonitor:
         if resumed:
             known = await self._store.trials.measurements(trial.job, trial.number)
             # The last report counts, and a later attempt may have reported an earlier step.
-            self._metrics = self._new_metrics(sorted(known, key=lambda one: one.at))
+            self._metrics = self._new_metrics(sorted(known, key=lambda measurement: measurement.at))
             self._cursor = (await self._store.trials.cursor(trial.job, trial.number)).decode()
         try:
             job = await self._until_ended()
@@ -98,7 +98,7 @@ class TrialMonitor:
             if self._follower:
                 self._follower.cancel()
         self.attempt = job.attempt
-        self.over = self._outcome(job)
+        self.ended_trial = self._outcome(job)
         self._notify()
 
     def _new_metrics(self, known: Sequence[Measurement] = ()) -> TrialMetrics:
@@ -150,7 +150,7 @@ class TrialMonitor:
             for _ in range(_PAGES):
                 if is_all := await self._read(job):
                     break
-                await self._save_some()
+                await self._save_if_many()
             if is_all:
                 self._take_file(await self._read_metrics_file(job))
             else:
@@ -158,18 +158,18 @@ class TrialMonitor:
         except TurnoutError as error:
             self._warn(error)
             return
-        if self._metrics.pending() or self._read_since > _SAVE_LINES:
+        if self._metrics.pending() or self._unsaved_lines > _SAVE_LINES:
             await self._save()
         if self._search.stopping and self.curve.count > known:
             self._notify()
 
-    async def _save_some(self) -> None:
-        if self._metrics.pending() > _SAVE_ROWS or self._read_since > _SAVE_LINES:
+    async def _save_if_many(self) -> None:
+        if self._metrics.pending() > _SAVE_ROWS or self._unsaved_lines > _SAVE_LINES:
             await self._save()
 
     async def _save(self) -> None:
         """Store the new measurements and the cursor, and delete some of those that the sample dropped."""
-        self._read_since = 0
+        self._unsaved_lines = 0
         trial, unsaved = self.trial, self._metrics.take_new()
         dropped = self._metrics.take_dropped(_SAVE_ROWS)
         await self._store.trials.measured(trial.job, trial.number, unsaved, self._cursor.encode(), dropped)
@@ -185,7 +185,7 @@ class TrialMonitor:
         try:
             while not await self._read(job):
                 # The rest is stored with the end of the trial, in a commit that other trials share.
-                await self._save_some()
+                await self._save_if_many()
         except TRANSIENT:
             raise
         except TurnoutError as error:
@@ -210,7 +210,7 @@ class TrialMonitor:
             self._metrics.add(report)
         self._last_line = next((line for _, line in reversed(lines) if line.strip()), self._last_line)
         self._cursor = cursor
-        self._read_since += len(lines)
+        self._unsaved_lines += len(lines)
         return over
 
     def _take_file(self, data: bytes) -> None:
@@ -227,13 +227,13 @@ class TrialMonitor:
         for index, (at, line) in enumerate(lines):
             if report := read_line(at, line):
                 found.append((index, report))
-        return [report for _, report in sorted(found, key=lambda one: one[0])]
+        return [report for _, report in sorted(found, key=lambda pair: pair[0])]
 
     async def _scan(self, lines: list[tuple[int, str]]) -> list[tuple[int, dict[str, str]]]:
         if self._scan_error or not lines or not any(metric.regex for metric in self._search.metrics):
             return []
         texts = [shortened(line) for _, line in lines]
-        for _ in range(_SCANS):
+        for _ in range(_SCAN_TRIES):
             try:
                 found = await self._study.scan(texts)
                 self._scan_error = ""
@@ -275,7 +275,7 @@ class TrialMonitor:
         regex = self._search.metric.regex
         if self._scan_error:
             return f"it ended without a value of {name}: {self._scan_error}"
-        if regex == printed(name):
+        if regex == default_regex(name):
             how = f"no line of its log has the form {name}=0.9"
         elif regex:
             how = f"no line of its log has a number that matches {regex}"

@@ -14,7 +14,7 @@ from turnout.search.messages import (
     Ask,
     ComputeImportance,
     Draw,
-    Measured,
+    MetricValue,
     Open,
     Request,
     Scan,
@@ -33,10 +33,10 @@ SESSIONS = 32
 def main() -> None:
     """Runs until its input ends."""
     drop_privileges(read_setup(Setup))
-    sessions = Studies()
+    studies = Studies()
     decoder = msgspec.json.Decoder(Request)
     for line in sys.stdin.buffer:
-        reply(sessions.answer(decoder.decode(line)))
+        reply(studies.answer(decoder.decode(line)))
 
 
 class Studies:
@@ -50,10 +50,10 @@ class Studies:
         except Invalid as error:
             return StudyReply(request.id, invalid=error.message)
         except ModuleNotFoundError as error:
-            return StudyReply(request.id, missing=error.name or str(error))
+            return StudyReply(request.id, missing_package=error.name or str(error))
         except MemoryError:
             self._studies.clear()
-            return StudyReply(request.id, memory=True)
+            return StudyReply(request.id, out_of_memory=True)
         except Exception as error:  # noqa: BLE001 - a library may raise anything; the search gets the message
             return StudyReply(request.id, library_error=f"{type(error).__name__}: {error}")
 
@@ -64,7 +64,7 @@ class Studies:
                 self._studies.popitem(last=False)
             return StudyReply(request.id)
         if request.session not in self._studies:
-            return StudyReply(request.id, unknown=True)
+            return StudyReply(request.id, unknown_session=True)
         self._studies.move_to_end(request.session)
         return _answer(self._studies[request.session], request)
 
@@ -76,15 +76,15 @@ class Study:
         self.search = search
         self.space = Space(search.parameters)
         self.trials: dict[int, KnownTrial] = {}
-        self.curves: dict[int, list[Measured]] = {}
-        self.ends: dict[int, list[Measured]] = {}
+        self.curves: dict[int, list[MetricValue]] = {}
+        self.best_and_last: dict[int, list[MetricValue]] = {}
         self.patterns = Patterns(search.metrics)
         self._seed = seed
         self._budgets = budgets(search)
         self._suggesters: dict[int, Suggester] = {}
 
-    def learn(self, news: list[KnownTrial]) -> None:
-        for trial in news:
+    def learn(self, changed_trials: list[KnownTrial]) -> None:
+        for trial in changed_trials:
             self.trials[trial.number] = trial
 
     def ask(self, number: int) -> Point:
@@ -145,18 +145,18 @@ class SinglePoint:
 
 
 def _answer(study: Study, request: StudyRequest) -> StudyReply:
-    study.learn(request.news)
+    study.learn(request.changed_trials)
     match request:
         case Ask(number=number):
             return StudyReply(request.id, point=study.ask(number))
-        case ShouldStop(number=number, measured=measured, ends=ends):
+        case ShouldStop(number=number, new_values=new_values, best_and_last=best_and_last):
             from turnout.search.stopping import should_stop
 
-            for trial_number, more in measured.items():
+            for trial_number, more in new_values.items():
                 study.curves.setdefault(trial_number, []).extend(more)
-            study.ends |= ends
+            study.best_and_last |= best_and_last
             curves = {
-                trial_number: [*curve, *study.ends[trial_number]]
+                trial_number: [*curve, *study.best_and_last[trial_number]]
                 for trial_number, curve in study.curves.items()
             }
             return StudyReply(request.id, stop=should_stop(study.search, number, curves, study.trials))
@@ -165,7 +165,9 @@ def _answer(study: Study, request: StudyRequest) -> StudyReply:
         case ComputeImportance():
             from turnout.search.importance import importance
 
-            return StudyReply(request.id, weights=tuple(importance(study.space, list(study.trials.values()))))
+            return StudyReply(
+                request.id, importance=tuple(importance(study.space, list(study.trials.values())))
+            )
         case Draw(name=name):
             from turnout.search.picture import picture
 

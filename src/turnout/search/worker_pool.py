@@ -14,13 +14,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from turnout.child_processes.bootstrap import Identity, Setup
-from turnout.child_processes.child import Child, Program
+from turnout.child_processes.child import Child, ChildProgram
 from turnout.search.messages import Request, StudyReply
 
 IDLE_SECONDS = 60.0
 PROCESSES = 4
 MEMORY = 1 << 30
-PROGRAM = Program("search process", "turnout.search.worker", quiet=True, longest_line=1 << 26)
+PROGRAM = ChildProgram("search process", "turnout.search.worker", quiet=True, longest_line=1 << 26)
 
 # A second thread gains nothing on matrices this small, and takes a core from the trials.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -37,7 +37,7 @@ class Worker:
     def runs(self) -> bool:
         return self._child.pid is not None
 
-    def session(self) -> int:
+    def new_session(self) -> int:
         """A number that is unique for this worker."""
         return next(self._sessions)
 
@@ -67,7 +67,7 @@ class SearchWorkerPool:
         idle: float = IDLE_SECONDS,
         cache: Path | None = None,
         identity: Identity | None = None,
-        program: Program = PROGRAM,
+        program: ChildProgram = PROGRAM,
     ) -> None:
         """`cache`: a directory for matplotlib's cache. `identity`: the user that the processes run as."""
         self.memory = memory
@@ -82,13 +82,13 @@ class SearchWorkerPool:
         self._waiting: dict[str, deque[tuple[Future[Worker], Worker | None]]] = {}
 
     @contextlib.asynccontextmanager
-    async def worker(self, project: str, before: Worker | None = None) -> AsyncGenerator[Worker]:
-        """A worker for the caller's exclusive use: `before` if it is free, otherwise any.
+    async def worker(self, project: str, preferred: Worker | None = None) -> AsyncGenerator[Worker]:
+        """A worker for the caller's exclusive use: `preferred` if it is free, otherwise any.
 
         One project never gets all workers (if there are several), so it cannot block the searches of others.
         """
         self._open()
-        worker = await self._take(project, before)
+        worker = await self._take(project, preferred)
         try:
             yield worker
         finally:
@@ -118,28 +118,28 @@ class SearchWorkerPool:
                 _hand_over(self._cache, self._identity)
         return {"MPLCONFIGDIR": str(self._cache)}
 
-    async def _take(self, project: str, before: Worker | None) -> Worker:
+    async def _take(self, project: str, preferred: Worker | None) -> Worker:
         if self._free and self._may_take(project):
-            return self._choose(project, before)
-        got: Future[Worker] = get_running_loop().create_future()
-        self._waiting.setdefault(project, deque()).append((got, before))
+            return self._choose(project, preferred)
+        assigned: Future[Worker] = get_running_loop().create_future()
+        self._waiting.setdefault(project, deque()).append((assigned, preferred))
         try:
-            return await got
+            return await assigned
         except CancelledError:
-            if got.done() and not got.cancelled():
-                self._give_back(project, got.result())
+            if assigned.done() and not assigned.cancelled():
+                self._give_back(project, assigned.result())
             raise
 
     def _may_take(self, project: str) -> bool:
         return self._held[project] < max(1, self._processes - 1)
 
-    def _choose(self, project: str, before: Worker | None) -> Worker:
+    def _choose(self, project: str, preferred: Worker | None) -> Worker:
         """Prefers a running process to one that has to be started."""
-        if before is None or before not in self._free:
-            before = next((one for one in self._free if one.runs), self._free[0])
-        self._free.remove(before)
+        if preferred is None or preferred not in self._free:
+            preferred = next((worker for worker in self._free if worker.runs), self._free[0])
+        self._free.remove(preferred)
         self._held[project] += 1
-        return before
+        return preferred
 
     def _give_back(self, project: str, worker: Worker) -> None:
         self._held[project] -= 1
@@ -147,9 +147,9 @@ class SearchWorkerPool:
             del self._held[project]
         self._free.append(worker)
         for next_project in self._turns():
-            got, before = self._waiting[next_project].popleft()
-            if not got.done():
-                got.set_result(self._choose(next_project, before))
+            assigned, preferred = self._waiting[next_project].popleft()
+            if not assigned.done():
+                assigned.set_result(self._choose(next_project, preferred))
 
     def _turns(self) -> Iterator[str]:
         """The project to serve next, as long as a worker is free; each one then goes to the end of the line."""

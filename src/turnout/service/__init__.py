@@ -9,7 +9,7 @@ from turnout.service.jobs import BrowserTargets, Caller, Jobs, JobView
 from turnout.service.logs import Line, LogPage, Logs
 from turnout.service.merged import Numbered
 from turnout.service.searches import Searches
-from turnout.service.sources import STORE_SECONDS, Sources, unchecked
+from turnout.service.sources import STORE_SECONDS, Sources, unchecked_note
 from turnout.service.trial_jobs import TrialJobs
 from turnout.storage.embedded.objects import Info
 from turnout.storage.objects import Objects
@@ -35,6 +35,6 @@ __all__ = [
     "Swept",
     "Terminal",
     "TrialJobs",
-    "unchecked",
+    "unchecked_note",
     "while_connected",
 ]

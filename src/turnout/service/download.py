@@ -14,7 +14,7 @@ SendTask = Coroutine[Any, Any, None]
 class Download(StreamingResponse):
     """Calls `close` at the end, also if the client disconnects early."""
 
-    allowed: Callable[[SendTask], SendTask] | None = None
+    guard: Callable[[SendTask], SendTask] | None = None
     """Wraps the sending and raises Unauthenticated when the caller's key is revoked. The response then ends before its
     Content-Length, which the client notices.
     """
@@ -28,7 +28,7 @@ class Download(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             sending = super().__call__(scope, receive, send)
-            await (self.allowed(sending) if self.allowed else sending)
+            await (self.guard(sending) if self.guard else sending)
         except Unauthenticated:
             return
         finally:

@@ -20,7 +20,7 @@ from turnout.job import (
     Job,
     NewJob,
     Page,
-    Past,
+    PastAttempt,
     Query,
     Reason,
     Replica,
@@ -42,7 +42,7 @@ from turnout.store import LONGEST_LABEL, Store, storable
 _SHELL_FIELDS = {"vertex": "enableWebAccess", "tia": "Debug"}
 """The field that enables shells, by dialect."""
 
-_OF_SAME_NAME = 5
+_OLDER_JOBS = 5
 
 
 class Caller(NamedTuple):
@@ -56,7 +56,7 @@ class Caller(NamedTuple):
 class JobView(NamedTuple):
     job: Job
     replicas: tuple[Replica, ...]
-    kept: bytes
+    stored_document: bytes
     locked: str = ""
     """Why `document` is not available: the job's key is missing. Everything else can be read."""
     damaged: bool = False
@@ -67,7 +67,7 @@ class JobView(NamedTuple):
         """Raises WrongState if it is locked."""
         if self.locked:
             raise WrongState(self.locked)
-        return self.kept
+        return self.stored_document
 
 
 class BrowserTargets(NamedTuple):
@@ -135,7 +135,7 @@ class Jobs:
         query = All(Compare("deleted", "=", None), Compare("name", "=", reference))
         if cluster:
             query = All(*query, Compare("cluster", "=", cluster))
-        page = Page(limit=1 + _OF_SAME_NAME)
+        page = Page(limit=1 + _OLDER_JOBS)
         jobs = await self._store.find(All(Compare("project", "=", caller.project), *query), page)
         if not jobs and everywhere:
             jobs = await self._store.find(query, page)
@@ -145,12 +145,12 @@ class Jobs:
 
     async def find(self, caller: Caller, query: Query, page: Page) -> list[JobView]:
         """Jobs of the caller's project, without deleted jobs and those with a damaged document."""
-        views = await self._views(await self._store.find(_mine(caller, query), page))
+        views = await self._views(await self._store.find(_in_project(caller, query), page))
         return [view for view in views if not view.damaged]
 
     async def count(self, caller: Caller, query: Query) -> int:
         """The number of jobs on all pages of `find`."""
-        return await self._store.count(_mine(caller, query))
+        return await self._store.count(_in_project(caller, query))
 
     async def amend(
         self,
@@ -191,10 +191,12 @@ class Jobs:
             return []
         name = (await self.spec(view)).lead.program.runtime
         if name:
-            setting = f'{runtime_table(name)} python = "…" in the settings gives'
+            setting = f'{runtime_table(name)} python = "…"'
         else:
-            setting = '[images] "<its image>" = "mine" and [runtimes.mine] python = "…" in the settings give'
-        return [f"`python` was {self._engines.of(view.job.cluster).runtime(name)}; {setting} it another."]
+            setting = '[images] "<its image>" = "mine" and [runtimes.mine] python = "…"'
+        return [
+            f"`python` was {self._engines.of(view.job.cluster).runtime(name)}; to use another, set {setting}."
+        ]
 
     async def events(self, view: JobView) -> list[Event]:
         return await self._store.events(view.job.id)
@@ -205,7 +207,7 @@ class Jobs:
     async def labels(self, ids: list[int]) -> dict[int, dict[str, str]]:
         return await self._store.labels(ids)
 
-    async def past(self, view: JobView) -> list[Past]:
+    async def past(self, view: JobView) -> list[PastAttempt]:
         """The attempts before the last, in their order."""
         return await self._store.past(view.job.id)
 
@@ -249,7 +251,7 @@ class Jobs:
         return self._engines.of(job.cluster).written(job.current, replica, path, most)
 
     async def browser_targets(self, view: JobView) -> BrowserTargets:
-        running = [str(one.name) for one in view.replicas if one.state is ReplicaState.RUNNING]
+        running = [str(replica.name) for replica in view.replicas if replica.state is ReplicaState.RUNNING]
         if view.job.state is not State.RUNNING or not running:
             return BrowserTargets()
         spec = await self.spec(view)
@@ -276,8 +278,8 @@ class Jobs:
                         view = await self.by_id(caller, job_id)
                         if view.job.reason or view.job.state is not State.RUNNING:
                             return "the job ended"
-                        running = [one for one in view.replicas if one.state is ReplicaState.RUNNING]
-                        if replica not in map(str, (one.name for one in running)):
+                        row = next((row for row in view.replicas if str(row.name) == replica), None)
+                        if row is None or row.state is not ReplicaState.RUNNING:
                             return f"{replica} ended"
                         await changed.wait()
             except NotFound:
@@ -316,7 +318,7 @@ class Jobs:
         if not self._control.running():
             return "not ok: a task of the service has failed and is being started again; the log says why"
         try:
-            self._store.check_there()
+            self._store.check_not_removed()
         except TurnoutError as error:
             return f"not ok: {error.message}"
         return ""
@@ -365,13 +367,13 @@ def lead_of(spec: Spec) -> ReplicaName:
 
 
 def _running(view: JobView, name: str) -> Replica:
-    replica = next((one for one in view.replicas if str(one.name) == name), None)
+    replica = next((replica for replica in view.replicas if str(replica.name) == name), None)
     if replica is None or replica.state is not ReplicaState.RUNNING:
         raise WrongState(f"{name} of job {view.job.id} is not running")
     return replica
 
 
-def _mine(caller: Caller, query: Query) -> Query:
+def _in_project(caller: Caller, query: Query) -> Query:
     return All(Compare("project", "=", caller.project), Compare("deleted", "=", None), query)
 
 

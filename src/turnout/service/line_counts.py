@@ -49,7 +49,7 @@ class Counts:
 
 
 def _lines_in(stream: Stream, begin: int) -> int:
-    """Of a complete block; a block without a line end is cut at its end."""
+    """How many lines end in a complete block. A block without a line end is cut at its end, so one line ends there."""
     lines = read = 0
     for _, text in stream.texts(begin, begin + stream.longest):
         lines += text.count(b"\n")

@@ -77,13 +77,6 @@ class Stream:
             self.written if self._final else self.line_start(min(self.written, self.covered(self.marks - 1)))
         )
 
-    def last(self, most: int) -> Iterator[RawLine]:
-        """The lines of the last `most` bytes; the first may begin earlier."""
-        begin = self.end - most
-        if self._hole and begin < self._hole[1]:
-            begin -= self._hole[1] - self._hole[0]
-        return self.lines(self.line_start(max(0, begin)))
-
     def text_of(self, line: RawLine) -> bytes:
         """With a line end, also if the last line has none. A cut line has it only at its last piece."""
         cut = line.end - line.start == len(line.text) and line.end < self._log.size(self._number)

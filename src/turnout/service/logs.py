@@ -25,10 +25,10 @@ _FOREVER = (1 << 63) - 1
 _BATCH = 2000
 _PIECE = 1 << 18
 _COUNT_SECONDS = 20.0
-_COUNTS = 512
+_CACHED_COUNTS = 512
 """How many streams' line counts are cached."""
-_LITTLE = 1 << 12
-_JUST_NOW = 1_000_000_000
+_SMALL_BYTES = 1 << 12
+_RECENT_NS = 1_000_000_000
 _PAGE_BYTES = 4 << 20
 """A page ends at this size, so that long lines do not fill the memory."""
 STREAMED_BYTES = 64 << 10
@@ -163,7 +163,7 @@ class Logs:
         """Cached for the requests that read the next lines."""
         found = self._counts.pop(key, None) or Counts()
         self._counts[key] = found
-        if len(self._counts) > _COUNTS:
+        if len(self._counts) > _CACHED_COUNTS:
             del self._counts[next(iter(self._counts))]
         return found
 
@@ -174,10 +174,10 @@ class Logs:
             yield piece
 
     def _attempts(self, view: JobView, name: ReplicaName) -> list[list[Stream]]:
-        replica = next((one for one in view.replicas if one.name == name), None)
+        replica = next((replica for replica in view.replicas if replica.name == name), None)
         if replica is None:
-            there = ", ".join(str(one.name) for one in view.replicas) or "none yet"
-            raise NotFound(f"the job has no replica {name}; there are {there}")
+            known = ", ".join(str(replica.name) for replica in view.replicas) or "none yet"
+            raise NotFound(f"the job has no replica {name}; there are {known}")
         return [
             [
                 Stream(
@@ -195,11 +195,11 @@ class Logs:
             job.attempt != 1
             or len(view.replicas) != 1
             or job.live
-            or time.time_ns() - (job.ended or 0) > _JUST_NOW
+            or time.time_ns() - (job.ended or 0) > _RECENT_NS
         ):
             return False
         log = self._jobs.log(job, 1, view.replicas[0].name)
-        return log.size(0) + log.size(1) <= _LITTLE
+        return log.size(0) + log.size(1) <= _SMALL_BYTES
 
     def _page(
         self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int], most_bytes: int
@@ -274,11 +274,11 @@ def _first_lines(found: Iterator[_FoundLine], limit: int, most_bytes: int) -> tu
     """Up to `limit` lines or little more than `most_bytes`, and whether these are all."""
     lines: list[_FoundLine] = []
     size = 0
-    for one in found:
+    for found_line in found:
         if len(lines) == limit or size > most_bytes:
             return lines, False
-        lines.append(one)
-        size += len(one.line.text)
+        lines.append(found_line)
+        size += len(found_line.line.text)
     return lines, True
 
 

@@ -70,8 +70,8 @@ def pieces(attempts: Sequence[Streams], most: int) -> Iterator[bytes]:
 def count(attempts: Sequence[Streams], counts: Sequence[Sequence[Counts]]) -> bool:
     """Count lines for a few milliseconds; True if all lines are counted."""
     for streams, each in zip(attempts, counts, strict=True):
-        for stream, one in zip(streams, each, strict=True):
-            if not one.extend(stream, _BLOCKS):
+        for stream, stream_counts in zip(streams, each, strict=True):
+            if not stream_counts.extend(stream, _BLOCKS):
                 return False
     return True
 
@@ -147,7 +147,7 @@ class _Index:
         return offsets, passed
 
     def _at(self, mark: int, step: int = 0) -> list[int]:
-        """`step` bytes after the mark before this one, but not after this one."""
+        """The position in each stream that is `step` bytes after the mark before this one, but not after this one."""
         return [min(stream.covered(mark - 1) + step, stream.covered(mark)) for stream, _ in self._streams]
 
     def _until(self, offsets: Sequence[int]) -> int:
@@ -207,7 +207,7 @@ def _merged(
 ) -> Iterator[bytes]:
     """The text of the lines in order of time."""
     timed = map(_timed, streams, lines)
-    return (text for _, text in heapq.merge(*timed, key=lambda one: one[0], reverse=reverse))
+    return (text for _, text in heapq.merge(*timed, key=lambda line: line[0], reverse=reverse))
 
 
 def _timed(stream: Stream, lines: Iterator[RawLine]) -> Iterator[tuple[int, bytes]]:

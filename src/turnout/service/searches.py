@@ -62,8 +62,8 @@ class Searches:
         counts = await self._store.trials.measured_trials(view.job.id)
         found: dict[int, list[Measurement]] = {}
         if sum(counts.values()) <= MOST_SHOWN // 10:
-            for one in await self._store.trials.measurements(view.job.id):
-                found.setdefault(one.number, []).append(one)
+            for measurement in await self._store.trials.measurements(view.job.id):
+                found.setdefault(measurement.number, []).append(measurement)
             return found
         metric = await self._metric(view)
         for number in counts:
@@ -113,7 +113,7 @@ def thinned(measurements: list[Measurement], most: int, metric: Metric | None) -
     last = len(measurements) - 1
     indices = {index * last // (most - 1) for index in range(most)}
     if metric:
-        good = [n for n, one in enumerate(measurements) if isfinite(one.metrics.get(metric.name, nan))]
+        good = [n for n, row in enumerate(measurements) if isfinite(row.metrics.get(metric.name, nan))]
         best = (max if metric.goal == "max" else min)(
             good, key=lambda n: measurements[n].metrics[metric.name], default=0
         )
@@ -123,5 +123,5 @@ def thinned(measurements: list[Measurement], most: int, metric: Metric | None) -
 
 def _most(measurements: list[Measurement], trials: int) -> int:
     """How many measurements of one trial are shown."""
-    names = max(len(one.metrics) for one in measurements)
+    names = max(len(measurement.metrics) for measurement in measurements)
     return max(_LEAST_SHOWN, min(MOST_SHOWN, 10 * MOST_SHOWN // (trials * names)))

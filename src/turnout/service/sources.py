@@ -43,7 +43,7 @@ class Sources:
                 found = await self._objects.presence(source, path, project)
                 if found is Presence.OBJECT and not mount.read_only:
                     raise Invalid(f"{source!r} is an object, and not a directory that can be written to")
-                return _judge(mount, found)
+                return _note_if_missing(mount, found)
             case RemotePath() as path:
                 return await self._check_remote(project, mount, path)
             case _:
@@ -55,27 +55,27 @@ class Sources:
             async with asyncio.timeout(STORE_SECONDS):
                 found = await self._objects.presence(mount.source, path, project)
         except TimeoutError:
-            return unchecked(mount.source, f"the store did not answer within {STORE_SECONDS:g} s", again)
+            return unchecked_note(mount.source, f"the store did not answer within {STORE_SECONDS:g} s", again)
         except Denied:
             if mount.required:
                 raise
             return ""  # a key may be allowed to write and not to list
         except TurnoutError as error:
-            return unchecked(mount.source, error.message, again)
+            return unchecked_note(mount.source, error.message, again)
         if found is Presence.NO_BUCKET and not mount.required:
             return (
-                f"{mount.source!r}: there is no such bucket in the store; it is an empty directory at the start, and"
-                " what the job writes there cannot be stored until somebody makes the bucket"
+                f"{mount.source!r}: there is no such bucket in the store; the job starts with an empty directory, and"
+                " what it writes there cannot be stored until the bucket exists"
             )
-        return _judge(mount, found)
+        return _note_if_missing(mount, found)
 
 
-def unchecked(source: str, why: str, consequence: str = "") -> str:
+def unchecked_note(source: str, why: str, consequence: str = "") -> str:
     """The note about a source whose store does not answer."""
     return f"{source!r} could not be checked: {why}" + (f"; {consequence}" if consequence else "")
 
 
-def _judge(mount: Mount, found: Presence) -> str:
+def _note_if_missing(mount: Mount, found: Presence) -> str:
     """Returns a note about what is missing and will be made. Raises NotFound if it must exist."""
     source = mount.source
     if found.exists:
@@ -83,13 +83,13 @@ def _judge(mount: Mount, found: Presence) -> str:
     if mount.required:
         raise found.missing(source)
     if found is Presence.EMPTY:
-        # That the directory of an output does not exist yet is not worth a note.
+        # An output needs no note: its directory often does not exist yet.
         return (
-            "" if mount.output else f"there is nothing at {source!r}: it is an empty directory at the start"
+            "" if mount.output else f"there is nothing at {source!r}: the job starts with an empty directory"
         )
     if mount.output:
         return f"{source!r}: there is no such bucket; it is made when the job starts"
     return (
-        f"{source!r}: there is no such bucket; it is an empty directory at the start, and what the job writes there"
-        " makes the bucket"
+        f"{source!r}: there is no such bucket; the job starts with an empty directory, and the first file that it"
+        " writes there makes the bucket"
     )

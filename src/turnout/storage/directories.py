@@ -97,7 +97,7 @@ def make_directory(here: int, name: str, owner: Owner | bool, mark: bool) -> Non
             with contextlib.suppress(OSError):
                 os.setxattr(made, MADE_FOR_OBJECT, b"")
         if not isinstance(owner, bool) and os.fstat(made).st_uid == os.geteuid():
-            owner.take(made)
+            owner.apply_to(made)
     finally:
         os.close(made)
 

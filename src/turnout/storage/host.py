@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 HOST_SECONDS = 10.0
 """How long a file system may take to answer."""
-_FIRST_PERSON = 1000
+_FIRST_PERSONAL_UID = 1000
 _NOBODY = 65534
 
 
@@ -37,7 +37,11 @@ class HostDirectory(NamedTuple):
 
 
 class HostPaths:
-    """Home directories and their dot-directories hold keys and logins, so no setting opens them as a whole."""
+    """The directories that `file://` may name.
+
+    Home directories and their dot-directories hold keys and logins. A job never gets a whole home directory, and a
+    dot-directory only if the settings name it or a directory in it.
+    """
 
     may_hang = True
 
@@ -115,7 +119,9 @@ async def in_time(source: str, project: str, work: Callable[P, T], *args: P.args
 def _homes() -> set[Path]:
     """The home directories of people, of root and of the service's user."""
     accounts = [
-        one.pw_dir for one in pwd.getpwall() if one.pw_uid == 0 or _FIRST_PERSON <= one.pw_uid != _NOBODY
+        user.pw_dir
+        for user in pwd.getpwall()
+        if user.pw_uid == 0 or _FIRST_PERSONAL_UID <= user.pw_uid != _NOBODY
     ]
     homes = {Path(os.path.realpath(home)) for home in (*accounts, os.path.expanduser("~"))}
     return {home for home in homes if len(home.parts) > 1}

@@ -32,7 +32,7 @@ class Owner(NamedTuple):
         """The bucket itself belongs to the service, so that no job can change its permissions."""
         return self._replace(uid=os.geteuid())
 
-    def take(self, directory: int) -> None:
+    def apply_to(self, directory: int) -> None:
         """Gives a new directory to this owner. Raises OSError."""
         os.fchown(directory, self.uid, self.gid)
         os.fchmod(directory, DIRECTORY)
@@ -41,17 +41,17 @@ class Owner(NamedTuple):
 
 
 class Owners(NamedTuple):
-    of: Callable[[str], tuple[int, int]]
+    ids_of: Callable[[str], tuple[int, int]]
     """The uid and gid of a project's jobs."""
     common: int
     """The group of all jobs."""
-    earlier: int
+    earlier_uid: int
     """Earlier versions gave all buckets to this uid."""
-    earlier_runs: Callable[[], bool] = lambda: False
+    earlier_jobs_run: Callable[[], bool] = lambda: False
     """Whether jobs of an earlier version still run: they have that uid."""
 
     def of_bucket(self, project: str) -> Owner:
-        uid, gid = self.of(project)
+        uid, gid = self.ids_of(project)
         return Owner(uid, self.common, shared=True) if project == OPEN_PROJECT else Owner(uid, gid)
 
 
@@ -59,9 +59,8 @@ def share(directory: int) -> None:
     """Lets the directory's group change everything in it, whatever the umask of the process that creates a file."""
     entries = ((1, 7), (4, 7), (0x20, 0))  # the owner, the group, others
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry, 0xFFFFFFFF) for entry in entries)
-    with contextlib.suppress(
-        OSError
-    ):  # without ACLs on the file system, other projects can replace a file, but not write to it
+    # On a file system without ACLs, other projects can replace a file, but not write to it.
+    with contextlib.suppress(OSError):
         os.setxattr(directory, _DEFAULT_ACL, acl)
 
 
@@ -88,11 +87,11 @@ def _hand_over_one(name: str, above: int, owner: Owner, before: tuple[int, int],
     """Returns whether the name is a directory."""
     found = os.open(name, _ANYTHING, dir_fd=above)
     try:
-        about = os.fstat(found)
-        kind, mode = stat.S_IFMT(about.st_mode), stat.S_IMODE(about.st_mode)
-        if about.st_uid != before[0] and about.st_gid != before[1]:
+        status = os.fstat(found)
+        kind, mode = stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode)
+        if status.st_uid != before[0] and status.st_gid != before[1]:
             return kind == stat.S_IFDIR
-        uid = about.st_uid if keep else owner.uid
+        uid = status.st_uid if keep else owner.uid
         if kind == stat.S_IFLNK:
             os.chown(name, uid, owner.gid, dir_fd=above, follow_symlinks=False)
             return False

@@ -1,4 +1,4 @@
-"""Whether there is something at a source: asked before a job is created, and again before it starts."""
+"""Whether there is something at a source. The service checks before a job is created, and again before it starts."""
 
 import os
 import stat
@@ -63,6 +63,6 @@ def _holds_file(above: int, name: str, visits: Iterator[int], levels: int) -> bo
                     return True
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
-        return any(_holds_file(here, one, visits, levels - 1) for one in below)
+        return any(_holds_file(here, directory, visits, levels - 1) for directory in below)
     finally:
         os.close(here)

@@ -114,7 +114,7 @@ class Storage:
                 if encrypted or path.holds_sealed():
                     return Copied(path)
                 if present is Presence.NO_BUCKET and not make:
-                    # A bound directory would have to exist, and the job may only read there.
+                    # To bind it, the service would have to make the bucket, and the job might never write to it.
                     return Copied(path)
                 return Linked(path) if read_only and present is Presence.OBJECT else Bound(path)
             case RemotePath() as path:

@@ -27,7 +27,7 @@ class StoredAssets:
 
     async def create(self, asset: Asset) -> None:
         """Raises AlreadyExists."""
-        self._queue.check_there()
+        self._queue.check_not_removed()
 
         async def change() -> list[Step]:
             await self._check_free(asset)
@@ -41,7 +41,7 @@ class StoredAssets:
         """Replaces everything but `created`. Raises NotFound or AlreadyExists."""
 
         async def change() -> list[Step]:
-            await self._check_there(asset.project, asset.kind, asset.id)
+            await self._check_exists(asset.project, asset.kind, asset.id)
             await self._check_free(asset)
             return [Step(self._sql.update_asset, [rows.asset_change(asset)], changes=True)]
 
@@ -51,7 +51,7 @@ class StoredAssets:
         """Raises NotFound."""
 
         async def change() -> list[Step]:
-            await self._check_there(project, kind, asset_id)
+            await self._check_exists(project, kind, asset_id)
             return [Step(self._sql.delete_asset, [(project, kind, asset_id)], changes=True)]
 
         await self._queue.change(change)
@@ -80,7 +80,7 @@ class StoredAssets:
             f" ORDER BY {order_by} {direction}, id {direction} LIMIT {mark} OFFSET {mark}"
         )
         found = await self._driver.read(sql, (*values, *map(fit_integer, (limit, offset))))
-        return self._unreadable.each(found, rows.asset_of, "asset", 3)
+        return self._unreadable.read_rows(found, rows.asset_of, "asset", 3)
 
     async def count(self, project: str, kind: str, scope: str | None, contains: str) -> int:
         where, values = self._where(project, kind, scope, contains)
@@ -101,7 +101,7 @@ class StoredAssets:
     async def _one(self, sql: str, key: tuple[str, ...]) -> Asset | None:
         if not all(map(rows.storable, key)):
             return None
-        found = (await self._driver.each(sql, [key]))[0]
+        found = (await self._driver.read_each(sql, [key]))[0]
         if not found:
             return None
         try:
@@ -109,7 +109,7 @@ class StoredAssets:
         except TypeError as error:
             raise Unreadable(self._unreadable.note(f"asset {' '.join(key)}", error)) from error
 
-    async def _check_there(self, project: str, kind: str, asset_id: str) -> None:
+    async def _check_exists(self, project: str, kind: str, asset_id: str) -> None:
         if not await self.get(project, kind, asset_id):
             raise NotFound(f"there is no {kind} {asset_id}")
 

@@ -47,7 +47,7 @@ class Driver(Protocol):
         """All or nothing, and on disk when it returns. One at a time: see `WriteQueue`. Raises StoreError."""
         ...
 
-    async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
+    async def read_each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
         """The rows for each key, in the order of the keys. For lookups by an index that find few rows."""
         ...
 
@@ -137,14 +137,14 @@ class ConnectionThreads(Generic[Connection]):
 
 
 def _resolve(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], set_: Callable[[Any], None], what: object
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], settle: Callable[[Any], None], value: object
 ) -> None:
-    def settle() -> None:
+    def resolve() -> None:
         if not answer.cancelled():
-            set_(what)
+            settle(value)
 
     try:
-        loop.call_soon_threadsafe(settle)
+        loop.call_soon_threadsafe(resolve)
     except RuntimeError:  # the loop is closed
         return
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace as changed
 
-from turnout.job import Event, Job, NewJob, Past, Program, Replica, Role, Search, Spec
+from turnout.job import Event, Job, NewJob, PastAttempt, Program, Replica, Role, Search, Spec
 from turnout.vault import Header, KeyGone, KeyRing, is_sealed, is_sealed_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _ENDED = 1000
 """The data keys of this many ended jobs stay cached, because more rows may be written for them."""
 _NOT_STORED = "this text was not stored: the job's key is missing"
 
-Record = TypeVar("Record", Event, Past, Replica)
+Record = TypeVar("Record", Event, PastAttempt, Replica)
 
 
 class StoreEncryption:
@@ -72,19 +72,19 @@ class StoreEncryption:
             return new
         return changed(new, document=self._bytes(job_id, new.document, "document"))
 
-    def _message(self, record: Record, what: str) -> Record:
+    def _message(self, record: Record, kind: str) -> Record:
         if record.job not in self._keys or not record.message:
             return record
-        return changed(record, message=self._text(record.job, record.message, what))
+        return changed(record, message=self._text(record.job, record.message, kind))
 
-    def _text(self, job_id: int, text: str, what: str) -> str:
+    def _text(self, job_id: int, text: str, kind: str) -> str:
         key = self._keys[job_id]
-        return key.seal_text(text, _row_name(job_id, what)) if key else _NOT_STORED
+        return key.seal_text(text, _row_name(job_id, kind)) if key else _NOT_STORED
 
-    def _bytes(self, job_id: int, data: bytes, what: str) -> bytes:
+    def _bytes(self, job_id: int, data: bytes, kind: str) -> bytes:
         key = self._keys.get(job_id)
         if key:
-            return key.seal(data, _row_name(job_id, what))
+            return key.seal(data, _row_name(job_id, kind))
         if job_id in self._keys:
             raise KeyGone(f"the document of job {job_id} cannot be changed: its key is missing")
         return data
@@ -101,11 +101,11 @@ class StoreEncryption:
         job.message = self.text(job.id, job.message, "job")
         return job
 
-    def text(self, job_id: int, text: str, what: str) -> str:
+    def text(self, job_id: int, text: str, kind: str) -> str:
         if not is_sealed_text(text):
             return text
         try:
-            return self.ring.opened_text(text, _row_name(job_id, what))
+            return self.ring.opened_text(text, _row_name(job_id, kind))
         except KeyGone as error:
             return error.message
 
@@ -117,11 +117,11 @@ class StoreEncryption:
         """None if its key is missing."""
         return self._opened(job_id, data, "trial")
 
-    def _opened(self, job_id: int, data: bytes, what: str) -> bytes | None:
+    def _opened(self, job_id: int, data: bytes, kind: str) -> bytes | None:
         if not is_sealed(data):
             return data
         try:
-            return self.ring.opened(data, _row_name(job_id, what))
+            return self.ring.opened(data, _row_name(job_id, kind))
         except KeyGone:
             return None
 
@@ -129,16 +129,16 @@ class StoreEncryption:
         """Raises KeyGone."""
         return self.ring.opened(data, _row_name(job_id, "spec")) if is_sealed(data) else data
 
-    def live(self, job: Job, spec: Spec, *, lost: bool) -> None:
+    def register(self, job: Job, spec: Spec, *, lost: bool) -> None:
         """Registers a live job when the service starts, because more will be written about it."""
         if spec.key:
             self._keys[job.id] = None if lost else self.ring.data_key(Header.of(spec.key, spec.wrapped_key))
 
     def _key_of(self, text: str) -> "DataKey | None":
-        from turnout.vault.cipher import unmarked
+        from turnout.vault.cipher import sealed_bytes
         from turnout.vault.header import read_header
 
-        found = read_header(unmarked(text))
+        found = read_header(sealed_bytes(text))
         try:
             return self.ring.data_key(found[0]) if found else None
         except KeyGone:
@@ -169,6 +169,6 @@ def placeholder_spec(data: bytes, replicas: list[Replica], *, is_search: bool) -
     return Spec(roles, key=found[0].key, wrapped_key=found[0].text, search=search)
 
 
-def _row_name(job_id: int, what: str) -> str:
+def _row_name(job_id: int, kind: str) -> str:
     """Binds a text to its row, so that it cannot be decrypted in place of another row's."""
-    return f"{what} of job {job_id}"
+    return f"{kind} of job {job_id}"

@@ -36,11 +36,11 @@ class StoredKeys:
     async def all(self) -> list[StoredKey]:
         """Oldest first."""
         sql = f"SELECT {names(KEY)} FROM keys ORDER BY created, id"
-        return self._unreadable.each(await self._driver.read(sql), _key_of, "key")
+        return self._unreadable.read_rows(await self._driver.read(sql), _key_of, "key")
 
     async def add(self, key: StoredKey) -> None:
         """Raises AlreadyExists."""
-        self._queue.check_there()
+        self._queue.check_not_removed()
 
         async def change() -> list[Step]:
             if await self._exists(key.id):
@@ -60,7 +60,7 @@ class StoredKeys:
         await self._queue.change(change)
 
     async def _exists(self, key_id: str) -> bool:
-        return storable(key_id) and bool((await self._driver.each(self._sql.key, [(key_id,)]))[0])
+        return storable(key_id) and bool((await self._driver.read_each(self._sql.key, [(key_id,)]))[0])
 
 
 def _key_of(row: Row) -> StoredKey:

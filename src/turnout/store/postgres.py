@@ -32,20 +32,20 @@ class PostgresDriver:
     def __init__(self, url: str) -> None:
         self._url = url
         # The lock is taken now and not with the first batch: a second service must fail at its start.
-        self._first = [_for_writing(url)]
+        self._first = [_connect_for_writing(url)]
         self._writer = ConnectionThreads("store-writer", self._for_writing, _usable)
         self._readers = ConnectionThreads("store-reader", lambda: connect(url), _usable, threads=READERS)
 
     async def write(self, steps: list[Step]) -> None:
         await self._writer.run(lambda connect: _explaining(lambda: _write(connect(), steps)))
 
-    async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
+    async def read_each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
         if not keys:
             return []
         return await self._readers.run(lambda connect: _read(connect, sql, keys))
 
     async def read(self, sql: str, parameters: Row = (), *, inline: bool = False) -> list[Row]:
-        return (await self.each(sql, (parameters,)))[0]
+        return (await self.read_each(sql, (parameters,)))[0]
 
     async def shrink(self) -> int:
         return 0  # its own autovacuum makes room for new rows
@@ -57,7 +57,7 @@ class PostgresDriver:
             connection.close()
 
     def _for_writing(self) -> Connection:
-        return self._first.pop() if self._first else _for_writing(self._url)
+        return self._first.pop() if self._first else _connect_for_writing(self._url)
 
 
 def open_postgres(url: str) -> PostgresDriver:
@@ -72,7 +72,7 @@ def open_postgres(url: str) -> PostgresDriver:
 
 def open_locked(url: str) -> Connection:
     """A connection that holds the lock. The schema is upgraded first."""
-    connection = _for_writing(url)
+    connection = _connect_for_writing(url)
     try:
         _explaining(lambda: _upgrade(connection))
     except BaseException:
@@ -82,7 +82,7 @@ def open_locked(url: str) -> Connection:
 
 
 def connect(url: str) -> Connection:
-    def dial() -> Connection:
+    def open_connection() -> Connection:
         connection = psycopg.connect(
             url,
             autocommit=True,
@@ -93,10 +93,10 @@ def connect(url: str) -> Connection:
         _set(connection, "statement_timeout", f"{ANSWER_SECONDS}s")
         return connection
 
-    return _explaining(dial)
+    return _explaining(open_connection)
 
 
-def _for_writing(url: str) -> Connection:
+def _connect_for_writing(url: str) -> Connection:
     connection = connect(url)
     try:
         _set(connection, "synchronous_commit", "on")
@@ -135,12 +135,12 @@ def _upgrade(connection: Connection) -> None:
 def _version(connection: Connection) -> str | None:
     """None: the database has no table of Turnout's yet."""
 
-    def there(table: str) -> bool:
+    def exists(table: str) -> bool:
         row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
         return bool(row and row[0])
 
-    if not there("alembic_version"):
-        if there("jobs"):
+    if not exists("alembic_version"):
+        if exists("jobs"):
             raise StoreError("its table `jobs` is not Turnout's: name another database")
         return None
     row = connection.execute(migrate.VERSION).fetchone()

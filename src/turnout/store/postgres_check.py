@@ -23,14 +23,14 @@ def check(connection: Connection) -> None:
 
 def check_may_create(connection: Connection) -> None:
     """Call it before tables are created or changed. Raises StoreError."""
-    schema = _one(connection, "SELECT current_schema()")
+    schema = _value(connection, "SELECT current_schema()")
     user, database = connection.info.user, connection.info.dbname
     if schema is None:
         raise StoreError(
             f"no schema of the search_path of {user} is in the database {database}: "
             f"run ALTER ROLE {_name(connection, user)} SET search_path = public"
         )
-    if not _one(connection, "SELECT has_schema_privilege(%s, 'CREATE')", schema):
+    if not _value(connection, "SELECT has_schema_privilege(%s, 'CREATE')", schema):
         raise StoreError(
             f"the user {user} may not create tables in the database {database}: as its owner run "
             f"GRANT CREATE ON SCHEMA {_name(connection, schema)} TO {_name(connection, user)}"
@@ -39,11 +39,11 @@ def check_may_create(connection: Connection) -> None:
 
 def check_rights(connection: Connection) -> None:
     """Checks the rights to existing tables. Raises StoreError."""
-    refused = _one(
+    refused = _value(
         connection,
         "SELECT string_agg(quote_ident(tablename), ', ' ORDER BY tablename) FROM pg_tables"
         " WHERE schemaname = current_schema() AND NOT (SELECT bool_and(has_table_privilege("
-        "quote_ident(schemaname) || '.' || quote_ident(tablename), one)) FROM unnest(%s::text[]) AS one)",
+        "quote_ident(schemaname) || '.' || quote_ident(tablename), privilege)) FROM unnest(%s::text[]) AS privilege)",
         _RIGHTS.split(", "),
     )
     if refused:
@@ -73,16 +73,16 @@ def _check_encoding(connection: Connection) -> None:
 
 
 def _check_writable(connection: Connection) -> None:
-    if _one(connection, "SELECT pg_is_in_recovery()"):
+    if _value(connection, "SELECT pg_is_in_recovery()"):
         raise StoreError("the server is a standby, which is read-only: name the primary server")
-    if _one(connection, "SHOW transaction_read_only") == "on":
+    if _value(connection, "SHOW transaction_read_only") == "on":
         raise StoreError(
             "the database is set to read-only: run ALTER DATABASE "
             f"{_name(connection, connection.info.dbname)} SET default_transaction_read_only = off"
         )
 
 
-def _one(connection: Connection, query: str, *values: object) -> object:
+def _value(connection: Connection, query: str, *values: object) -> object:
     row = connection.execute(query.encode(), values or None).fetchone()
     return row[0] if row else None
 

@@ -154,8 +154,8 @@ class StoredRetention:
         rest = list(ids)
         while rest:
             # A job has about ten rows. A job with more rows than a step allows is deleted alone.
-            some, rest = rest[: max(1, self._step // 10)], rest[max(1, self._step // 10) :]
-            removed += await self._remove(some, _TABLES[kind] if kind else (*_ALL, _JOBS))
+            chunk, rest = rest[: max(1, self._step // 10)], rest[max(1, self._step // 10) :]
+            removed += await self._remove(chunk, _TABLES[kind] if kind else (*_ALL, _JOBS))
         return removed
 
     async def shrink(self) -> int:
@@ -199,7 +199,7 @@ class StoredRetention:
     async def _counts(self, tables: Sequence[_Table], ids: Sequence[int], most: int) -> dict[_Table, int]:
         """The number of rows in each table, counted up to `most`."""
         inner = (f"SELECT 1 FROM {table.name} WHERE {_where(table, ids)} LIMIT {most}" for table in tables)
-        counts = ", ".join(f"(SELECT count(*) FROM ({one}) AS few)" for one in inner)
+        counts = ", ".join(f"(SELECT count(*) FROM ({query}) AS counted)" for query in inner)
         return dict(zip(tables, (await self._driver.read(f"SELECT {counts}"))[0], strict=True))
 
     async def _amount(self, table: _Table, ids: Sequence[int]) -> Amount:
@@ -215,4 +215,4 @@ def _where(table: _Table, ids: Sequence[int]) -> str:
 
 def _listed(ids: Sequence[int]) -> str:
     """The ids as literals, because a statement has a maximum number of parameters."""
-    return ", ".join(str(int(one)) for one in ids)
+    return ", ".join(str(int(job_id)) for job_id in ids)

@@ -11,7 +11,7 @@ from turnout.job import (
     Event,
     Job,
     NewJob,
-    Past,
+    PastAttempt,
     Reason,
     Replica,
     ReplicaName,
@@ -35,10 +35,10 @@ _REPLICA_STATE_OF = {code: state for state, code in REPLICA_STATES.items()}
 _KIND_OF = {code: kind for kind, code in KINDS.items()}
 
 _JOB, _REPLICA, _EVENT, _PAST, _ASSET, _SUBMISSION = map(
-    RowShape.of, (Job, Replica, Event, Past, Asset, Submission)
+    RowShape.of, (Job, Replica, Event, PastAttempt, Asset, Submission)
 )
-_used = (float, NoneType)
-_SAMPLE = RowShape(at=(int,), cpu=_used, memory=_used, gpu=_used, gpu_memory=_used)
+_percent = (float, NoneType)
+_SAMPLE = RowShape(at=(int,), cpu=_percent, memory=_percent, gpu=_percent, gpu_memory=_percent)
 _LABEL = RowShape(key=(str,), value=(str,))
 _DOCUMENT = RowShape(document=(bytes,))
 
@@ -148,7 +148,7 @@ def label_rows(job_id: int, labels: dict[str, str]) -> list[Row]:
     return [(job_id, key, value) for key, value in labels.items()]
 
 
-def past_row(past: Past) -> Row:
+def past_row(past: PastAttempt) -> Row:
     return (
         past.job,
         past.attempt,
@@ -161,10 +161,10 @@ def past_row(past: Past) -> Row:
     )
 
 
-def past_of(row: Row) -> Past:
+def past_of(row: Row) -> PastAttempt:
     _PAST.check(row)
     job, attempt, started, ended, reason, message, replica, code = row
-    return Past(job, attempt, started, ended, _REASON_BY_CODE[reason], message, replica, code)
+    return PastAttempt(job, attempt, started, ended, _REASON_BY_CODE[reason], message, replica, code)
 
 
 def submission_row(submission: Submission) -> Row:

@@ -39,7 +39,7 @@ class RowShape:
     def _refuse(self, row: tuple[Any, ...]) -> None:
         for value, kinds, (name, types) in zip(row, self._kinds, self._columns.items(), strict=True):
             if type(value) not in kinds:
-                right = " or ".join(_WORDS[one] for one in types)
+                right = " or ".join(_WORDS[kind] for kind in types)
                 raise TypeError(f"{name} is {str(value)[:100]!r} and should be {right}")
 
 
@@ -49,7 +49,7 @@ def _of_field(hint: Any) -> tuple[type, ...]:
 
 
 def _stored(types: tuple[type, ...]) -> list[type]:
-    return [kind for one in types for kind in _STORED.get(one, (one,))]
+    return [stored for kind in types for stored in _STORED.get(kind, (kind,))]
 
 
 def _default(value: Any, types: tuple[type, ...]) -> Any:

@@ -44,7 +44,7 @@ LARGEST_LOG_PAGES = 8_000
 _PAGE = 4096
 _INCREMENTAL = 2
 
-_NO_TEXT = "Could not decode to UTF-8"
+_DECODE_ERROR = "Could not decode to UTF-8"
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class SqliteDriver:
             self._shrink_pages = min(max(fitting, self._shrink_pages // 2, SHRINK_PAGES[0]), SHRINK_PAGES[1])
         return pages * _PAGE
 
-    async def each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
+    async def read_each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
         if len(keys) <= INLINE_KEYS:
             return _each(self._inline, sql, keys)
         return await self._readers.run(lambda connect: _each(connect(), sql, keys))
@@ -193,9 +193,9 @@ class SqliteDriver:
         self._pages += pages
         if self._pages >= CHECKPOINT_PAGES and not self._checkpointing:
             self._pages, self._checkpointing = 0, True
-            self._checkpointer.post(self._checkpoint_beside)
+            self._checkpointer.post(self._checkpoint_in_background)
 
-    def _checkpoint_beside(self, connect: Connect[sqlite3.Connection]) -> None:
+    def _checkpoint_in_background(self, connect: Connect[sqlite3.Connection]) -> None:
         # The next commit restarts the log if a checkpoint has copied all of it by then.
         self._overfull = self._checkpoint(connect) > LARGEST_LOG_PAGES
         self._checkpointing = False
@@ -257,12 +257,12 @@ def _free_pages(connection: sqlite3.Connection, most: int) -> tuple[int, float]:
         if pages <= 0:
             return 0, 0.0
         connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
-        left = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        remaining = connection.execute("PRAGMA freelist_count").fetchone()[0]
     except sqlite3.Error as error:
         if _busy(error):
             return 0, 0.0  # another program writes: try again later
         raise _explained(error) from error
-    return max(0, free - left), time.perf_counter() - began
+    return max(0, free - remaining), time.perf_counter() - began
 
 
 def _begin_and_wait(connection: sqlite3.Connection) -> None:
@@ -279,7 +279,7 @@ def _each(connection: sqlite3.Connection, sql: str, keys: Sequence[Row]) -> list
     try:
         return [connection.execute(sql, key).fetchall() for key in keys]
     except sqlite3.OperationalError as error:
-        if _NO_TEXT not in str(error):
+        if _DECODE_ERROR not in str(error):
             raise _explained(error) from error
     except sqlite3.Error as error:
         raise _explained(error) from error

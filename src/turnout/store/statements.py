@@ -5,7 +5,7 @@ SQLAlchemy takes a fifth of a second and 28 MB to import, so only creating or ch
 
 from typing import NamedTuple
 
-from turnout.job import Asset, Event, Job, Past, Replica, Submission
+from turnout.job import Asset, Event, Job, PastAttempt, Replica, Submission
 from turnout.store.codes import FIRST_ENDED
 
 JOB = Job.__struct_fields__
@@ -16,7 +16,7 @@ REPLICA_KEY = REPLICA[:4]
 REPLICA_CHANGES = REPLICA[4:]
 EVENT = Event.__struct_fields__
 LABEL = ("job", "key", "value")
-PAST = Past.__struct_fields__
+PAST = PastAttempt.__struct_fields__
 SUBMISSION = Submission.__struct_fields__
 USED = ("at", "cpu", "memory", "gpu", "gpu_memory")
 SAMPLE = ("job", "attempt", "role", "index", *USED)

@@ -17,7 +17,7 @@ from turnout.job import (
     Measurement,
     NewJob,
     Page,
-    Past,
+    PastAttempt,
     Query,
     Replica,
     ReplicaName,
@@ -58,7 +58,7 @@ class Batch:
     """New documents of existing jobs."""
     labels: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     """The complete new labels of a job."""
-    past: list[Past] = field(default_factory=list)
+    past: list[PastAttempt] = field(default_factory=list)
     submissions: list[Submission] = field(default_factory=list)
     """Replaces the one of the same attempt."""
     samples: list[tuple[Attempt, Sample]] = field(default_factory=list)
@@ -78,7 +78,7 @@ class LiveRecord(NamedTuple):
     spec: Spec
     replicas: list[Replica]
     """The replicas of the current attempt."""
-    past: tuple[Past, ...] = ()
+    past: tuple[PastAttempt, ...] = ()
     """Past attempts in order. While the job waits for its next attempt, the last one is among them."""
     trials: tuple[Trial, ...] = ()
     """A search's unfinished trials."""
@@ -135,9 +135,9 @@ class Store:
         """Call it when the database file was removed: new jobs are refused from then on. Running jobs continue."""
         self._queue.removed = why
 
-    def check_there(self) -> None:
+    def check_not_removed(self) -> None:
         """Raises Removed."""
-        self._queue.check_there()
+        self._queue.check_not_removed()
 
     async def commit(self, batch: Batch) -> None:
         """On disk when it returns. Raises StoreError if nothing was written. Only for control, one call at a time."""
@@ -147,25 +147,26 @@ class Store:
 
     async def taken(self, handles: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
         """Which of these (project, scope, handle) name a job that is not deleted."""
-        found = await self._driver.each(self._sql.by_handle, handles)
+        found = await self._driver.read_each(self._sql.by_handle, handles)
         return {handle for handle, jobs in zip(handles, found, strict=True) if jobs}
 
     async def live(self) -> list[LiveRecord]:
         """All live jobs, oldest first. The time depends on their number, not on the size of the store."""
         found = await self._driver.read(self._sql.live_jobs)
         members = await self._driver.read(self._sql.live_replicas)
-        gangs = _by_job(self.unreadable.each(members, self._replica, "replica of job", 4))
+        gangs = _by_job(self.unreadable.read_rows(members, self._replica, "replica of job", 4))
         before = await self._driver.read(self._sql.live_past)
-        pasts = _by_job(self.unreadable.each(before, self._past, "past attempt of job", 2))
+        pasts = _by_job(self.unreadable.read_rows(before, self._past, "past attempt of job", 2))
         tried = await self._driver.read(self._sql.live_trials)
         trials = _by_job(self.trials.read(tried))
         sent = await self._driver.read(self._sql.live_submissions)
         submissions = {
-            one.job: one for one in self.unreadable.each(sent, rows.submission_of, "submission of job")
+            submission.job: submission
+            for submission in self.unreadable.read_rows(sent, rows.submission_of, "submission of job")
         }
         # A job with unreadable rows has fewer replicas or trials than rows.
         row_count = Counter(row[0] for row in (*members, *tried))
-        return self.unreadable.each(
+        return self.unreadable.read_rows(
             found,
             lambda row: self._live_job(
                 row,
@@ -181,7 +182,7 @@ class Store:
         self,
         row: rows.Row,
         gang: list[Replica],
-        past: tuple[Past, ...],
+        past: tuple[PastAttempt, ...],
         trials: tuple[Trial, ...],
         row_count: int,
     ) -> LiveRecord:
@@ -205,7 +206,7 @@ class Store:
         except Exception as error:  # noqa: BLE001 (as above)
             trouble = self.unreadable.note(f"the spec of job {job.id}", error)
             spec, lost = placeholder_spec(data, gang, is_search=is_search), True
-        self._encryption.live(job, spec, lost=lost)
+        self._encryption.register(job, spec, lost=lost)
         return LiveRecord(job, spec, gang, past, trials, trouble)
 
     async def last_id(self) -> int:
@@ -215,7 +216,7 @@ class Store:
     async def job(self, job_id: int) -> Job | None:
         if not rows.storable(job_id):
             return None
-        found = (await self._driver.each(self._sql.job, [(job_id,)]))[0]
+        found = (await self._driver.read_each(self._sql.job, [(job_id,)]))[0]
         return self._job(found[0], remember=True) if found else None
 
     async def by_handle(self, project: str, scope: str, handle: str) -> Job | None:
@@ -223,7 +224,7 @@ class Store:
         key = project, scope, handle
         if not all(map(rows.storable, key)):
             return None
-        found = (await self._driver.each(self._sql.by_handle, [key]))[0]
+        found = (await self._driver.read_each(self._sql.by_handle, [key]))[0]
         return self._job(found[0]) if found else None
 
     async def find(self, query: Query, page: Page) -> list[Job]:
@@ -243,27 +244,30 @@ class Store:
 
     async def replicas(self, jobs: list[Job]) -> dict[int, list[Replica]]:
         """The replicas of each job's current attempt, in the gang's order."""
-        found = await self._driver.each(self._sql.replicas, [(job.id, job.attempt) for job in jobs])
+        found = await self._driver.read_each(self._sql.replicas, [(job.id, job.attempt) for job in jobs])
         return {job.id: self._gang(gang) for job, gang in zip(jobs, found, strict=True)}
 
     async def gang(self, attempt: Attempt) -> list[Replica]:
         """The replicas of any attempt, in the gang's order."""
-        found = await self._driver.each(self._sql.replicas, [tuple(attempt)])
+        found = await self._driver.read_each(self._sql.replicas, [tuple(attempt)])
         return self._gang(found[0])
 
     async def documents(self, ids: list[int]) -> dict[int, bytes]:
-        """Leaves out jobs that do not exist, and those whose key is missing, which their message says. A document that
-        cannot be read is empty.
+        """Leaves out jobs that do not exist and jobs whose key is missing; the message of such a job says that it is.
+
+        A document that cannot be read is empty.
         """
-        found = await self._driver.each(self._sql.document, [(job_id,) for job_id in ids])
+        found = await self._driver.read_each(self._sql.document, [(job_id,) for job_id in ids])
         kept = (
-            (job_id, self._document(job_id, one[0])) for job_id, one in zip(ids, found, strict=True) if one
+            (job_id, self._document(job_id, result[0]))
+            for job_id, result in zip(ids, found, strict=True)
+            if result
         )
         return {job_id: document for job_id, document in kept if document is not None}
 
     async def spec(self, job_id: int) -> Spec:
         """Raises KeyGone or Unreadable."""
-        found = (await self._driver.each(self._sql.spec, [(job_id,)]))[0]
+        found = (await self._driver.read_each(self._sql.spec, [(job_id,)]))[0]
         if not found:
             raise NotFound(f"there is no job {job_id}")
         try:
@@ -278,25 +282,25 @@ class Store:
         found = await self._driver.read(self._sql.events, (job_id, INLINE_ROWS + 1), inline=True)
         if len(found) > INLINE_ROWS:
             found = await self._driver.read(self._sql.events, (job_id, ALL))
-        return self.unreadable.each(found, self._event, "event of job")
+        return self.unreadable.read_rows(found, self._event, "event of job")
 
     async def labels(self, ids: list[int]) -> dict[int, dict[str, str]]:
-        found = await self._driver.each(self._sql.labels, [(job_id,) for job_id in ids])
+        found = await self._driver.read_each(self._sql.labels, [(job_id,) for job_id in ids])
         return {
-            job_id: dict(self.unreadable.each(labels, rows.label_of, f"label of job {job_id}:"))
+            job_id: dict(self.unreadable.read_rows(labels, rows.label_of, f"label of job {job_id}:"))
             for job_id, labels in zip(ids, found, strict=True)
         }
 
-    async def past(self, job_id: int) -> list[Past]:
+    async def past(self, job_id: int) -> list[PastAttempt]:
         """The attempts before the job's last, in their order."""
-        found = (await self._driver.each(self._sql.past, [(job_id,)]))[0]
-        return self.unreadable.each(found, self._past, "past attempt of job", 2)
+        found = (await self._driver.read_each(self._sql.past, [(job_id,)]))[0]
+        return self.unreadable.read_rows(found, self._past, "past attempt of job", 2)
 
     async def samples(self, job_id: int, replica: ReplicaName) -> list[Sample]:
         """The samples of all attempts, by time."""
         found = await self._driver.read(self._sql.samples, (job_id, *replica))
         read = partial(rows.sample_of, replica)
-        return self.unreadable.each(found, read, f"sample of job {job_id}, {replica}:")
+        return self.unreadable.read_rows(found, read, f"sample of job {job_id}, {replica}:")
 
     async def finished_attempts(self, attempts: list[Attempt], before: int) -> list[Attempt]:
         """The attempts whose job ended before that time, is deleted, or is unknown.
@@ -304,11 +308,13 @@ class Store:
         Takes one lookup for each attempt, however many jobs there are: engines pass the attempts that are on disk.
         """
         ids = sorted({attempt.job for attempt in attempts})
-        found = await self._driver.each(self._sql.finished, [(job_id,) for job_id in ids])
-        kept = {
-            job_id for job_id, one in zip(ids, found, strict=True) if one and not _finished(one[0], before)
+        found = await self._driver.read_each(self._sql.finished, [(job_id,) for job_id in ids])
+        unfinished = {
+            job_id
+            for job_id, result in zip(ids, found, strict=True)
+            if result and not _finished(result[0], before)
         }
-        return [attempt for attempt in attempts if attempt.job not in kept]
+        return [attempt for attempt in attempts if attempt.job not in unfinished]
 
     async def close(self) -> None:
         await self._queue.close()
@@ -323,9 +329,12 @@ class Store:
             Step(sql.update_job, [rows.job_change(job) for job in batch.jobs], changes=True),
             Step(sql.delete_job, deleted, changes=True),
             Step(
-                sql.insert_replica, [rows.replica_row(one, rank) for rank, one in enumerate(batch.attempts)]
+                sql.insert_replica,
+                [rows.replica_row(replica, rank) for rank, replica in enumerate(batch.attempts)],
             ),
-            Step(sql.update_replica, [rows.replica_change(one) for one in batch.replicas], changes=True),
+            Step(
+                sql.update_replica, [rows.replica_change(replica) for replica in batch.replicas], changes=True
+            ),
             Step(sql.insert_event, [rows.event_row(event) for event in batch.events]),
             *self._amendments(batch),
         )
@@ -350,7 +359,7 @@ class Store:
             return rows.damaged_job_of(row)
 
     def _gang(self, found: list[rows.Row]) -> list[Replica]:
-        return self.unreadable.each(found, self._replica, "replica of job", 4)
+        return self.unreadable.read_rows(found, self._replica, "replica of job", 4)
 
     def _event(self, row: rows.Row) -> Event:
         return rows.event_of((*row[:-1], self._encryption.text(row[0], row[-1], "event")))
@@ -360,7 +369,7 @@ class Store:
         replica.message = self._encryption.text(replica.job, replica.message, "replica")
         return replica
 
-    def _past(self, row: rows.Row) -> Past:
+    def _past(self, row: rows.Row) -> PastAttempt:
         past = rows.past_of(row)
         message = self._encryption.text(past.job, past.message, "past")
         return past if message is past.message else replace(past, message=message)
@@ -372,18 +381,27 @@ class Store:
         if batch.labels:
             replaced = dict(batch.labels)
             yield Step(sql.delete_labels, [(job_id,) for job_id in replaced])
-            labelled = [one for one in labelled if one[0] not in replaced] + list(replaced.items())
+            labelled = [(job_id, labels) for job_id, labels in labelled if job_id not in replaced] + list(
+                replaced.items()
+            )
         if labelled:
-            yield Step(sql.insert_label, [row for one in labelled for row in rows.label_rows(*one)])
+            yield Step(
+                sql.insert_label,
+                [row for job_id, labels in labelled for row in rows.label_rows(job_id, labels)],
+            )
         if batch.documents:
             changed = [(document, job_id) for job_id, document in batch.documents]
             yield Step(sql.update_document, changed, changes=True)
         if batch.past:
             yield Step(sql.insert_past, [rows.past_row(past) for past in batch.past])
         if batch.submissions:
-            yield Step(sql.put_submission, [rows.submission_row(one) for one in batch.submissions])
+            yield Step(
+                sql.put_submission, [rows.submission_row(submission) for submission in batch.submissions]
+            )
         if batch.samples:
-            yield Step(sql.insert_sample, [rows.sample_row(*one) for one in batch.samples])
+            yield Step(
+                sql.insert_sample, [rows.sample_row(attempt, sample) for attempt, sample in batch.samples]
+            )
         yield from self.trials.steps(batch.new_trials, batch.trials, batch.measurements)
 
 
@@ -392,13 +410,13 @@ INLINE_ROWS = 100
 ALL = (1 << 63) - 1
 
 
-_OfJob = TypeVar("_OfJob", Replica, Past, Trial)
+_OfJob = TypeVar("_OfJob", Replica, PastAttempt, Trial)
 
 
 def _by_job(records: Iterable[_OfJob]) -> dict[int, list[_OfJob]]:
     found: dict[int, list[_OfJob]] = {}
-    for one in records:
-        found.setdefault(one.job, []).append(one)
+    for record in records:
+        found.setdefault(record.job, []).append(record)
     return found
 
 

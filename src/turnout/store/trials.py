@@ -31,20 +31,20 @@ class _TrialData(msgspec.Struct, array_like=True):
     message: str
 
 
-_whole, _maybe = (int,), (int, NoneType)
+_integer, _optional = (int,), (int, NoneType)
 _TRIAL = RowShape(
-    job=_whole,
-    number=_whole,
+    job=_integer,
+    number=_integer,
     id=(str,),
-    algorithm=_whole,
-    child=_whole,
-    created=_whole,
-    state=_whole,
-    started=_maybe,
-    ended=_maybe,
+    algorithm=_integer,
+    child=_integer,
+    created=_integer,
+    state=_integer,
+    started=_optional,
+    ended=_optional,
     told=(bytes,),
 )
-_MEASUREMENT = RowShape(job=_whole, number=_whole, step=_whole, at=_whole, told=(bytes,))
+_MEASUREMENT = RowShape(job=_integer, number=_integer, step=_integer, at=_integer, told=(bytes,))
 
 _encode = msgspec.msgpack.Encoder().encode
 _trial_data = msgspec.msgpack.Decoder(_TrialData).decode
@@ -70,11 +70,11 @@ class StoredTrials:
         """The trials of a search, by number. If the key is missing, they have no parameters."""
         if not rows.storable(job_id):
             return []
-        found = await self._driver.each(self._sql.trials, [(job_id,)])
+        found = await self._driver.read_each(self._sql.trials, [(job_id,)])
         return self.read(found[0])
 
     def read(self, found: list[rows.Row]) -> list[Trial]:
-        return self._unreadable.each(found, self._trial, "trial of job", 2)
+        return self._unreadable.read_rows(found, self._trial, "trial of job", 2)
 
     async def measurements(self, job_id: int, number: int | None = None) -> list[Measurement]:
         """The measurements of one trial or of all, by number and step."""
@@ -95,12 +95,14 @@ class StoredTrials:
     def read_measurements(self, found: Sequence[rows.Row]) -> list[Measurement]:
         """Can be called in any thread."""
         return [
-            one for one in self._unreadable.each(found, self._measurement, "measurement of job", 3) if one
+            measurement
+            for measurement in self._unreadable.read_rows(found, self._measurement, "measurement of job", 3)
+            if measurement
         ]
 
     async def cursor(self, job_id: int, number: int) -> bytes:
         """The cursor that was stored with the last measurements; empty if there were none."""
-        found = (await self._driver.each(self._sql.cursor, [(job_id, number)]))[0]
+        found = (await self._driver.read_each(self._sql.cursor, [(job_id, number)]))[0]
         kept = found[0][0] if found else None
         return bytes(kept) if isinstance(kept, bytes | memoryview) else b""
 
@@ -140,13 +142,13 @@ class StoredTrials:
                 self._sql.put_measurement,
                 [
                     (
-                        one.job,
-                        one.number,
-                        one.step,
-                        one.at,
-                        self._encryption.trial(one.job, _encode(one.metrics)),
+                        measurement.job,
+                        measurement.number,
+                        measurement.step,
+                        measurement.at,
+                        self._encryption.trial(measurement.job, _encode(measurement.metrics)),
                     )
-                    for one in measurements
+                    for measurement in measurements
                 ],
             )
 

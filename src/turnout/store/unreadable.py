@@ -31,17 +31,17 @@ class UnreadableRows:
         for message in self.found.values():
             self._write(message)
 
-    def note(self, what: str, error: Exception) -> str:
+    def note(self, name: str, error: Exception) -> str:
         """Logs the row. Returns a message such as `the spec of job 7 cannot be read: …`."""
-        message = f"{what} cannot be read: {type(error).__name__}: {error}"
-        if what not in self.found and len(self.found) < _MOST_KNOWN:
-            self.found[what] = message
+        message = f"{name} cannot be read: {type(error).__name__}: {error}"
+        if name not in self.found and len(self.found) < _MOST_KNOWN:
+            self.found[name] = message
             log.error("%s; it is set aside", message)
             self._write(message)
         return message
 
-    def each(
-        self, rows: Iterable[Row], read: Callable[[Row], Read], what: str, columns: int = 1
+    def read_rows(
+        self, rows: Iterable[Row], read: Callable[[Row], Read], kind: str, columns: int = 1
     ) -> list[Read]:
         """The rows that can be read. The first `columns` columns identify a row."""
         found: list[Read] = []
@@ -49,7 +49,7 @@ class UnreadableRows:
             try:
                 found.append(read(row))
             except Exception as error:  # noqa: BLE001 (one damaged row must not hide the others)
-                self.note(f"{what} {' '.join(map(str, row[:columns]))}", error)
+                self.note(f"{kind} {' '.join(map(str, row[:columns]))}", error)
         return found
 
     def _write(self, message: str) -> None:

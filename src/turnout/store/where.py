@@ -40,7 +40,7 @@ _MATCHES: dict[str, Callable[[Anything, Anything], bool]] = {
 
 
 class Selection:
-    """The SQL of one query: `page` and `count` with `parameters`."""
+    """The SQL of one query, and its parameters: for a page of the jobs, and for their number."""
 
     def __init__(self, query: Query, flavour: Flavour) -> None:
         self._flavour = flavour
@@ -91,7 +91,7 @@ class Selection:
                 return " OR ".join(f"({self._of(part, depth + 1)})" for part in query) or _FALSE
 
     def _label(self, label: Label) -> str:
-        self._count_one()
+        self._count_condition()
         _check_label(label)
         negative = (label.op == "!=") != (label.value is None)
         if not storable(label.key):
@@ -113,13 +113,13 @@ class Selection:
             case _:
                 return self._ordered("value", "=", label.value)
 
-    def _count_one(self) -> None:
+    def _count_condition(self) -> None:
         self._conditions += 1
         if self._conditions > MOST_CONDITIONS:
             raise Invalid(f"the filter has more than {MOST_CONDITIONS} conditions")
 
     def _compare(self, compare: Compare) -> str:
-        self._count_one()
+        self._count_condition()
         column, op, value = compare.field, compare.op, compare.value
         if op == "!=":
             return f"NOT ({self._positive(column, '=', value)})"
@@ -187,18 +187,18 @@ def _check(column: str, op: str, value: object) -> None:
     kind = str if column in _TEXT or column in _CODED else int
     if (op == "in") != isinstance(value, tuple):
         raise ValueError(f"{column} {op} {value!r}: a tuple belongs to `in`, and only to it")
-    if not all(isinstance(one, kind) for one in (value if isinstance(value, tuple) else (value,))):
+    if not all(isinstance(element, kind) for element in (value if isinstance(value, tuple) else (value,))):
         raise ValueError(f"{column} is compared with {value!r}, which is not of type {kind.__name__}")
     if op in ("contains", "like") and kind is int:
         raise ValueError(f"{column} is a number and contains nothing")
 
 
 def _check_label(label: Label) -> None:
-    what = f"the label {label.key} {label.op} {label.value!r}"
+    shown = f"the label {label.key} {label.op} {label.value!r}"
     if label.value is None and label.op not in ("=", "!="):
-        raise ValueError(f"{what}: None is compared by = and !=")
+        raise ValueError(f"{shown}: None is compared by = and !=")
     if label.value is not None and (label.op == "in") != isinstance(label.value, tuple):
-        raise ValueError(f"{what}: a tuple belongs to `in`, and only to it")
+        raise ValueError(f"{shown}: a tuple belongs to `in`, and only to it")
 
 
 def _regex(pattern: str) -> re.Pattern[str]:

@@ -14,7 +14,7 @@ No other write happens between its reads and the commit.
 Waiting = tuple[Change, asyncio.Future[None]]
 
 ENOUGH_ROWS = 100
-"""The most changes in one transaction: others wait for it."""
+"""A transaction with this many rows takes no further changes, because other writers wait for it."""
 
 
 class WriteQueue:
@@ -26,7 +26,7 @@ class WriteQueue:
         self.removed = ""
         """The error for new writes after the database's file was removed."""
 
-    def check_there(self) -> None:
+    def check_not_removed(self) -> None:
         """Call it before something new is added. Raises Removed."""
         if self.removed:
             raise Removed(self.removed)
@@ -83,8 +83,8 @@ class WriteQueue:
                 _settle(answer)
             return
         # One of them is wrong, or two of them conflict: each is tried alone.
-        for one in taken:
-            await self._commit([one])
+        for change in taken:
+            await self._commit([change])
 
 
 def _settle(answer: asyncio.Future[None]) -> None:

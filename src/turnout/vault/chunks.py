@@ -53,7 +53,7 @@ class ChunkLayout(NamedTuple):
     size: int
 
 
-def shape(file: int, file_size: int) -> ChunkLayout | None:
+def read_layout(file: int, file_size: int) -> ChunkLayout | None:
     """The layout of an open file; None if it is not sealed. Needs no key."""
     found = read_header(os.pread(file, LONGEST, 0))
     if found is None:
@@ -71,7 +71,7 @@ class SealedReader:
     def __init__(self, file: int, ring: KeyRing) -> None:
         """Raises KeyGone."""
         self._file = file
-        found = shape(file, os.fstat(file).st_size)
+        found = read_layout(file, os.fstat(file).st_size)
         head = os.pread(file, found.begin, 0) if found else b""
         header = read_header(head)
         if found is None or header is None:

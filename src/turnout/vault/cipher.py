@@ -55,7 +55,7 @@ class DataKey:
         return AESGCM(_derived(self.secret, salt, f"turnout {purpose}".encode()))
 
 
-def unmarked(text: str) -> bytes:
+def sealed_bytes(text: str) -> bytes:
     """The sealed bytes of a text; empty if it is not sealed."""
     try:
         return base64.b64decode(text.removeprefix(MARK), validate=True)

@@ -111,9 +111,9 @@ class KeyRing:
 
     def opened_text(self, text: str, about: str) -> str:
         """Raises KeyGone. Returns a text that is not sealed unchanged."""
-        from turnout.vault.cipher import unmarked
+        from turnout.vault.cipher import sealed_bytes
 
-        sealed = unmarked(text) if text.startswith(MARK) else b""
+        sealed = sealed_bytes(text) if text.startswith(MARK) else b""
         return self.opened(sealed, about).decode() if read_header(sealed) else text
 
     def _key(self, name: str) -> bytes:
@@ -135,8 +135,8 @@ class KeyRing:
     def _from_file(self, name: str) -> bytes:
         file = os.open(self._files[name], os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            about = os.fstat(file)
-            state = about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size
+            status = os.fstat(file)
+            state = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
             known = self._read.get(name)
             if known is None or known.state != state:
                 known = self._read[name] = _ReadKey(state, _parsed(os.read(file, _LONGEST_ANSWER)))

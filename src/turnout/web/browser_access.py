@@ -27,7 +27,7 @@ class BrowserAccess:
 
     def show(self, secret: str, kind: str) -> Grant:
         """The grant of a pass. Raises Denied."""
-        return self._checked(self._tickets.show(secret, time.monotonic()), kind)
+        return self._checked(self._tickets.check_pass(secret, time.monotonic()), kind)
 
     def watch(self, grant: Grant) -> AbstractContextManager[asyncio.Event]:
         """An event that is set when the key that requested the link is revoked."""

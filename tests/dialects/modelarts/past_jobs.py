@@ -3,7 +3,7 @@
 import msgspec
 
 from turnout.dialects.modelarts.observe.history import History
-from turnout.job import Event, EventKind, Job, Past, Reason, Replica, ReplicaState, State
+from turnout.job import Event, EventKind, Job, PastAttempt, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
 
 SECOND = 1_000_000_000
@@ -96,5 +96,5 @@ def restarted(reason: Reason, kinds: tuple[EventKind, ...], **spec: object) -> H
         event(1, EventKind.STARTED, "worker-0 runs as process 7"),
         *(event(11, kind, f"{reason}") for kind in kinds),
     ]
-    past = [Past(waiting.id, 1, at(1), at(10), reason, f"worker-0: {reason}", "worker-0")]
+    past = [PastAttempt(waiting.id, 1, at(1), at(10), reason, f"worker-0: {reason}", "worker-0")]
     return History(JobView(waiting, first, document(**spec)), happened, past, [first])

@@ -31,7 +31,7 @@ from turnout.dialects.modelarts import decode
 from turnout.dialects.modelarts.algorithms.document import stored_algorithm
 from turnout.dialects.modelarts.catalogue import tables
 from turnout.dialects.modelarts.jobs import render
-from turnout.job import Past, Reason, Replica, ReplicaState, State
+from turnout.job import PastAttempt, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
 
 TABLES = tomllib.loads((Path(__file__).parent / "fields.toml").read_text())
@@ -154,7 +154,7 @@ def ended() -> dict[str, Any]:
     replica = Replica(
         job.id, 2, "worker", 0, ReplicaState.FAILED, started=10**18, ended=10**18 + 9, exit_code=3
     )
-    past = Past(job.id, 1, 10**18, 10**18 + 1, Reason.NODE_LOST, "worker-1 was lost", "worker-1")
+    past = PastAttempt(job.id, 1, 10**18, 10**18 + 1, Reason.NODE_LOST, "worker-1 was lost", "worker-1")
     return render.job(JobView(job, (replica,), new.document), [past], 10**18 + 20)
 
 

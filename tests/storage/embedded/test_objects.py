@@ -447,7 +447,7 @@ def test_a_small_prefix_does_not_read_the_rest(many: Place, monkeypatch: pytest.
 
 
 def test_a_large_directory_that_changes_between_pages(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(listing, "_LARGE", 1)
+    monkeypatch.setattr(listing, "_CACHE_FROM", 1)
     for key in ("d/a", "d/b", "d/c"):
         place.put(key)
     os.utime(place.directory / "b/d", (1, 1))  # long settled

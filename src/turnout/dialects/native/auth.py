@@ -45,8 +45,8 @@ def _caller(request: Request, keys: Keys, no_auth: bool) -> Caller:
             "send Authorization: Bearer <token>; `turnout` and `tictl` make it from your key"
         )
     bearer = check_bearer(keys, token, time.time())
-    if project and bearer.only and bearer.only != project:
-        raise errors.Denied(f"the token is for the project {bearer.only} and may not act in {project}")
+    if project and bearer.limited_to and bearer.limited_to != project:
+        raise errors.Denied(f"the token is for the project {bearer.limited_to} and may not act in {project}")
     if project:
         may_use(bearer.key, project)
-    return Caller(bearer.key.id, project or bearer.project, bearer.key.root and not bearer.only)
+    return Caller(bearer.key.id, project or bearer.project, bearer.key.root and not bearer.limited_to)

@@ -84,7 +84,7 @@ class _Calls:
         if not whole:
             headers["Content-Range"] = f"bytes {opened.start}-{opened.end - 1}/{opened.info.size}"
         response = Download(opened.body, opened.close, 200 if whole else 206, headers)
-        response.allowed = partial(unless_revoked, self._keys, caller.key)
+        response.guard = partial(unless_revoked, self._keys, caller.key)
         return response
 
     async def put(self, request: Request, caller: Caller) -> Response:

@@ -128,7 +128,7 @@ class _Gateway:
 
     def _until_revoked(self, response: Response, key: str) -> Response:
         if isinstance(response, Download):
-            response.allowed = partial(unless_revoked, self._keys, key)
+            response.guard = partial(unless_revoked, self._keys, key)
         return response
 
     async def upload(self, request: Request) -> Response:

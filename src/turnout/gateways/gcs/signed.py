@@ -75,7 +75,7 @@ class SignedUrls:
         ref = _object(request, key.project)
         response = await unless_revoked(self._keys, key.id, self._carry_out(request, ref, key, payload))
         if isinstance(response, Download):
-            response.allowed = partial(unless_revoked, self._keys, key.id)
+            response.guard = partial(unless_revoked, self._keys, key.id)
         return response
 
     def _check(self, request: Request) -> tuple[Key, str]:

@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import AsyncGenerator
 
 from turnout.child_processes.bootstrap import Identity, Reply
-from turnout.child_processes.child import Child, Program
+from turnout.child_processes.child import Child, ChildProgram
 from turnout.errors import Misconfigured
 from turnout.gateways.grpc.setup import GatewaySetup
 
-PROGRAM = Program("gRPC process", "turnout.gateways.grpc.__main__", isolated=False)
+PROGRAM = ChildProgram("gRPC process", "turnout.gateways.grpc.__main__", isolated=False)
 
 _NEEDED = ("grpc", "google.cloud.aiplatform_v1", "httpcore")
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -40,7 +40,7 @@ async def run_process(setup: GatewaySetup, identity: Identity | None = None) -> 
         grace=_END_SECONDS,
         pauses=_PAUSES,
     )
-    running = asyncio.create_task(child.keep(), name="grpc")
+    running = asyncio.create_task(child.keep_running(), name="grpc")
     try:
         yield
     finally:

@@ -71,7 +71,7 @@ def _signer(keys: Keys, values: dict[str, str], now: float) -> Key:
         if "signature" in values and text:
             key_id = values.get(sigv2.KEY_ID.lower(), "")
             key = keys.find(key_id)
-            return sigv4.matching(key, key_id, sigv2.sign(key, text), values["signature"])
+            return sigv4.check_signature(key, key_id, sigv2.sign(key, text), values["signature"])
         raise SignatureError(Problem.NOT_SIGNED, "Access denied: the form has no policy and signature.")
 
 
@@ -80,7 +80,7 @@ def _signer_by_version_4(keys: Keys, values: dict[str, str], text: str, now: flo
     algorithm, credential, timestamp = (values.get(name, "") for name in names)
     if algorithm != ALGORITHM:
         raise SignatureError(Problem.BAD_HEADER, f"x-amz-algorithm must be {ALGORITHM}.")
-    made = sigv4.seconds_of(timestamp)
+    made = sigv4.parse_timestamp(timestamp)
     if made - SKEW > now:
         raise SignatureError(Problem.SKEWED, "The form is not valid yet.")
     if now > made + LONGEST_LIFE + SKEW:
@@ -88,7 +88,7 @@ def _signer_by_version_4(keys: Keys, values: dict[str, str], text: str, now: flo
     key_id, _, scope = credential.partition("/")
     key = keys.find(key_id)
     signing_key = sigv4.signing_key_of(key, scope, timestamp, "s3")
-    return sigv4.matching(key, key_id, sigv4.sign(signing_key, text), values["x-amz-signature"])
+    return sigv4.check_signature(key, key_id, sigv4.sign(signing_key, text), values["x-amz-signature"])
 
 
 class _File:

@@ -7,11 +7,11 @@ from turnout.runner.stager.progress import ProgressCounter
 from turnout.runner.stager.retry import RetryPolicy
 
 if TYPE_CHECKING:
-    from turnout.storage.remote.store import Store
+    from turnout.storage.remote.store import ObjectStore
 
 
 class TransferContext(NamedTuple):
-    store: "Store"
+    store: "ObjectStore"
     budget: TransferBudget
     retries: RetryPolicy
     progress: ProgressCounter

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from turnout.storage.remote.store import Store
+    from turnout.storage.remote.store import ObjectStore
 
 _VALID = timedelta(minutes=15)
 _SILENCE = 30.0
@@ -43,7 +43,7 @@ class WholeObject(NamedTuple):
 class DirectDownload:
     """Connections to one store, for any number of threads."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "ObjectStore") -> None:
         self._store = store
         self._idle: deque[Connection] = deque()
         # obstore supports proxies; this does not.
@@ -138,7 +138,7 @@ def _all(answer: http.client.HTTPResponse, most: int) -> WholeObject | None:
     )
 
 
-def _signed(store: "Store", key: str) -> SplitResult | None:
+def _signed(store: "ObjectStore", key: str) -> SplitResult | None:
     """None if obstore has to fetch the object instead: only S3 URLs can be signed without a request."""
     from obstore import sign
     from obstore.store import S3Store

@@ -19,7 +19,7 @@ from turnout.storage.remote.settings import RemoteSettings
 from turnout.storage.remote.store import open_store
 
 if TYPE_CHECKING:
-    from turnout.storage.remote.store import Store
+    from turnout.storage.remote.store import ObjectStore
 
 _LONGEST_LINE = 64 << 20
 _PROGRESS = 0.5
@@ -33,7 +33,7 @@ class Stager:
         self._setup = setup
         self._retries = RetryPolicy(setup.patience)
         self._budget = TransferBudget()
-        self._stores: dict[bytes, Store] = {}
+        self._stores: dict[bytes, ObjectStore] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
@@ -80,7 +80,7 @@ class Stager:
         else:
             await Push(item, context, order.final).run()
 
-    def _store(self, backing: RemoteSettings) -> "Store":
+    def _store(self, backing: RemoteSettings) -> "ObjectStore":
         """One for each backing, so that connections are reused."""
         known = msgspec.json.encode(backing)
         if known not in self._stores:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.errors import Invalid
-from turnout.vault.chunks import shape
+from turnout.vault.chunks import read_layout
 
 UNKNOWN_TYPE = "application/octet-stream"
 
@@ -55,7 +55,7 @@ class Attributes(msgspec.Struct, array_like=True):
     crc32c: str | None
     content_type: str
     metadata: dict[str, str]
-    plain: int | None = None
+    decrypted_size: int | None = None
     """The decrypted size of an encrypted object. `size` is always the file's."""
 
 
@@ -70,12 +70,12 @@ def check(content_type: str, metadata: dict[str, str]) -> None:
         raise Invalid(f"the metadata is longer than {_LONGEST_METADATA} bytes", field="metadata")
 
 
-def keep(file: int, attributes: Attributes) -> None:
-    """Does nothing on a file system without extended attributes, but raises OSError there for an encrypted object."""
+def write_attributes(file: int, attributes: Attributes) -> None:
+    """On a file system without extended attributes: does nothing, or raises OSError if the object is encrypted."""
     try:
         os.setxattr(file, _NAME, msgspec.msgpack.encode(attributes))
     except OSError:
-        if attributes.plain is not None:
+        if attributes.decrypted_size is not None:
             raise
 
 
@@ -83,25 +83,25 @@ def describe(key: str, file: int | str, status: os.stat_result) -> Info:
     """`file`: a descriptor, or a path. A link is not followed."""
     if stat.S_ISDIR(status.st_mode):
         return _marker(key, status)
-    kept = _recall(file, status)
-    if kept is None:
+    attributes = _read_attributes(file, status)
+    if attributes is None:
         etag = hashlib.md5(
             f"{status.st_mtime_ns}:{status.st_size}:{status.st_ino}".encode(), usedforsecurity=False
         )
-        kept = Attributes(0, 0, f"{etag.hexdigest()}-1", None, None, UNKNOWN_TYPE, {})
-        if isinstance(file, int) and (found := shape(file, status.st_size)):
-            kept.plain = found.size  # its attributes were lost, for example by a manual copy
+        attributes = Attributes(0, 0, f"{etag.hexdigest()}-1", None, None, UNKNOWN_TYPE, {})
+        if isinstance(file, int) and (found := read_layout(file, status.st_size)):
+            attributes.decrypted_size = found.size  # its attributes were lost, for example by a manual copy
     return Info(
         key,
-        status.st_size if kept.plain is None else kept.plain,
+        status.st_size if attributes.decrypted_size is None else attributes.decrypted_size,
         status.st_mtime_ns,
-        kept.etag,
-        kept.md5,
-        kept.crc32c,
-        kept.content_type or UNKNOWN_TYPE,
-        kept.metadata,
+        attributes.etag,
+        attributes.md5,
+        attributes.crc32c,
+        attributes.content_type or UNKNOWN_TYPE,
+        attributes.metadata,
         status.st_mtime_ns,
-        kept.plain is not None,
+        attributes.decrypted_size is not None,
     )
 
 
@@ -111,18 +111,18 @@ def _marker(key: str, status: os.stat_result) -> Info:
     return Info(key, 0, at, _EMPTY_MD5, _EMPTY_MD5, "AAAAAA==", "application/x-directory", {}, at)
 
 
-def _recall(file: int | str, status: os.stat_result) -> Attributes | None:
+def _read_attributes(file: int | str, status: os.stat_result) -> Attributes | None:
     try:
         if isinstance(file, int):
             text = os.getxattr(file, _NAME)
         else:
             text = os.getxattr(file, _NAME, follow_symlinks=False)
-        kept = msgspec.msgpack.decode(text, type=Attributes)
-        check(kept.content_type, kept.metadata)
+        attributes = msgspec.msgpack.decode(text, type=Attributes)
+        check(attributes.content_type, attributes.metadata)
     except (OSError, msgspec.DecodeError, Invalid):
         return None
-    if (kept.size, kept.modified) != (status.st_size, status.st_mtime_ns):
+    if (attributes.size, attributes.modified) != (status.st_size, status.st_mtime_ns):
         return None
-    if not _ETAG.fullmatch(kept.etag) or not _MD5.fullmatch(kept.md5 or "0" * 32):
+    if not _ETAG.fullmatch(attributes.etag) or not _MD5.fullmatch(attributes.md5 or "0" * 32):
         return None
-    return kept if _CRC32C.fullmatch(kept.crc32c or "AAAAAA==") else None
+    return attributes if _CRC32C.fullmatch(attributes.crc32c or "AAAAAA==") else None

@@ -38,7 +38,7 @@ class EmbeddedBackend:
             await write_all(body, writer.write, project)
             if crc32c not in ("", writer.crc32c):
                 raise Invalid(
-                    f"{key!r}: the crc32c of what arrived is {writer.crc32c}, not {crc32c}: nothing was kept"
+                    f"{key!r}: the crc32c of what arrived is {writer.crc32c}, not {crc32c}: nothing was stored"
                 )
             return await pools.disk.run(project, writer.commit)
         finally:

@@ -23,10 +23,10 @@ class Buckets:
         """`owners`: None where jobs run as the service's own user. `open_to_all`: every caller is the same person."""
         self._open_to_all = open_to_all
         self._directory = directory
-        self._users = owners
+        self._owners = owners
         self._records = directory / ".owners"
         self._sealed = directory / ".sealed"
-        self._owners: dict[str, str] = {}
+        self._projects: dict[str, str] = {}
         self._prepared = False
 
     def bind(self, source: str, place: InBucket, project: str, make: bool) -> tuple[Path, tuple[str, ...]]:
@@ -47,14 +47,14 @@ class Buckets:
 
     def owner(self, bucket: str, project: str) -> Owner | bool:
         """The owner of what this project makes in the bucket, which may not exist yet; True: the service itself."""
-        if self._users is None:
+        if self._owners is None:
             return True
         bucket = self.real_name(bucket)
-        whose = self._owners.get(bucket) or _read(self._records / bucket)
-        if whose is None:
+        owner = self._projects.get(bucket) or _read(self._records / bucket)
+        if owner is None:
             known = self._open_to_all or os.path.lexists(self._directory / bucket)
-            whose = OPEN_PROJECT if known else project
-        return self._users.of_bucket(whose)
+            owner = OPEN_PROJECT if known else project
+        return self._owners.of_bucket(owner)
 
     def all(self, project: str) -> list[tuple[str, int]]:
         """The buckets that this project may use, sorted by name, each with its creation time (ns)."""
@@ -98,9 +98,9 @@ class Buckets:
         self._check(source, bucket, project, self._claim if make else self._find)
         with contextlib.ExitStack() as stack:
             maker = self.owner(bucket, project) if make else False
-            way = open_beneath(self._directory, (bucket, *parts), source, maker, mark=True)
+            opening = open_beneath(self._directory, (bucket, *parts), source, maker, mark=True)
             try:
-                here = stack.enter_context(way)
+                here = stack.enter_context(opening)
             except (MissingDirectory, NotDirectory):
                 # Without parts, the missing directory was the bucket, even if another request has created it since.
                 if parts and stat.S_ISDIR(_mode(self._directory / bucket)):
@@ -134,7 +134,7 @@ class Buckets:
             os.rmdir(self._directory / self.real_name(bucket))
 
     def _check(self, source: str, bucket: str, project: str, find: Callable[[str, str, str], str]) -> None:
-        owner = self._owners.get(bucket) or find(source, bucket, project)
+        owner = self._projects.get(bucket) or find(source, bucket, project)
         if owner not in (project, OPEN_PROJECT) and not self._open_to_all:
             raise Denied(f"{source!r}: the bucket {bucket} belongs to another project; choose another name")
 
@@ -149,13 +149,13 @@ class Buckets:
             owner = _read(record)
             if owner is None:
                 by_hand = os.path.lexists(self._directory / bucket)
-                maker = OPEN_PROJECT if self._open_to_all else project
-                owner = OPEN_PROJECT if by_hand else _write(record, maker)
+                creator = OPEN_PROJECT if self._open_to_all else project
+                owner = OPEN_PROJECT if by_hand else _write(record, creator)
         except OSError as error:
             raise Misconfigured(
                 f"{source!r}: the bucket cannot be made in {self._directory}: {error.strerror}"
             ) from None
-        self._owners[bucket] = owner
+        self._projects[bucket] = owner
         return owner
 
     def close_to_others(self) -> None:
@@ -173,27 +173,29 @@ class Buckets:
     def _close(self, bucket: str) -> None:
         here = os.open(self._directory / bucket, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            if self._users and (self._records / bucket).exists():
-                self._put_right(here, self._users.of_bucket(self._find(bucket, bucket, "")), self._users)
+            if self._owners and (self._records / bucket).exists():
+                self._give_to_owner(
+                    here, self._owners.of_bucket(self._find(bucket, bucket, "")), self._owners
+                )
                 return
             mode = stat.S_IMODE(os.fstat(here).st_mode)
-            if self._users and os.fstat(here).st_gid != self._users.common:
-                os.fchown(here, -1, self._users.common)
+            if self._owners and os.fstat(here).st_gid != self._owners.common:
+                os.fchown(here, -1, self._owners.common)
                 mode |= (mode & stat.S_IRWXO) << 3
             if mode & stat.S_IRWXO:
                 os.fchmod(here, mode & ~stat.S_IRWXO)
         finally:
             os.close(here)
 
-    def _put_right(self, here: int, owner: Owner, users: Owners) -> None:
+    def _give_to_owner(self, here: int, owner: Owner, owners: Owners) -> None:
         """Gives the bucket to its owner. The bucket itself comes last, so that an interrupted change is repeated."""
-        about = os.fstat(here)
+        status = os.fstat(here)
         wanted = (owner.of_bucket.uid, owner.gid, DIRECTORY)
-        if (about.st_uid, about.st_gid, stat.S_IMODE(about.st_mode)) == wanted:
+        if (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == wanted:
             return
-        keep = users.earlier_runs()
-        hand_over(here, owner, users.earlier, keep)
-        os.fchown(here, about.st_uid if keep else owner.of_bucket.uid, owner.gid)
+        keep = owners.earlier_jobs_run()
+        hand_over(here, owner, owners.earlier_uid, keep)
+        os.fchown(here, status.st_uid if keep else owner.of_bucket.uid, owner.gid)
         os.fchmod(here, DIRECTORY)
         if owner.shared:
             share(here)
@@ -202,7 +204,7 @@ class Buckets:
         """Jobs may enter the directory but not change it, so that they cannot replace a bucket or a record."""
         if self._prepared:
             return
-        mode = 0o711 if self._users else 0o700
+        mode = 0o711 if self._owners else 0o700
         self._directory.mkdir(mode=mode, exist_ok=True)
         if stat.S_IMODE(self._directory.stat().st_mode) != mode:
             self._directory.chmod(mode)

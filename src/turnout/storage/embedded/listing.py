@@ -20,11 +20,11 @@ from turnout.storage.source import MAX_NAME, UNFIT
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LAST = "\U0010ffff"
 
-_LARGE = 5_000
-_MOST_NAMES = 300_000
+_CACHE_FROM = 5_000
+_CACHED_MOST = 300_000
 _SETTLED = 2_000_000_000
 _lock = threading.Lock()
-_remembered: dict[tuple[int, int, int], list[str]] = {}
+_cached_names: dict[tuple[int, int, int], list[str]] = {}
 """By device, inode and modification time, the least recently used first."""
 
 
@@ -49,21 +49,21 @@ def page(here: int, base: str, request: ListOptions, limit: int) -> ObjectPage:
     if limit <= 0:
         return ObjectPage([], [], "")
     with closing(_entries(os.open(".", _READ, dir_fd=here), base, request)) as entries:
-        for one in entries:
-            if isinstance(one, Info):
-                group = _group(one.key, request)
+        for entry in entries:
+            if isinstance(entry, Info):
+                group = _group(entry.key, request)
                 if group and (group == request.after or (prefixes and prefixes[-1] == group)):
                     continue
             else:
-                group = one
+                group = entry
             if len(objects) + len(prefixes) >= limit:
                 return ObjectPage(objects, prefixes, last)
             if group:
                 prefixes.append(group)
                 last = group
-            elif isinstance(one, Info):
-                objects.append(one)
-                last = one.key
+            elif isinstance(entry, Info):
+                objects.append(entry)
+                last = entry.key
     return ObjectPage(objects, prefixes, "")
 
 
@@ -94,7 +94,7 @@ def _entries(here: int, base: str, request: ListOptions) -> Generator[Info | str
                 if found:
                     yield found
             elif request.delimiter == "/" and len(key) > len(request.prefix):
-                if key > request.after or _goes_on(here, name, key, request):
+                if key > request.after or _has_keys_after(here, name, key, request):
                     yield key
             else:
                 with suppress(OSError):  # removed or replaced meanwhile
@@ -106,7 +106,7 @@ def _entries(here: int, base: str, request: ListOptions) -> Generator[Info | str
 
 def _names(here: int, base: str, request: ListOptions) -> list[str]:
     """The names in the directory with which a requested key can begin."""
-    # Only in the first directory is a part of the prefix left, which has no slash.
+    # A rest of the prefix, without a slash, remains only in the first directory.
     prefix = request.prefix[len(base) :]
     within = request.after.startswith(base)
     if request.after > base and not within:
@@ -126,27 +126,27 @@ def _sorted_names(here: int, base: str) -> list[str]:
     status = os.fstat(here)
     state = (status.st_dev, status.st_ino, status.st_mtime_ns)
     with _lock:
-        known = _remembered.pop(state, None)
+        known = _cached_names.pop(state, None)
         if known is not None:
-            _remembered[state] = known
+            _cached_names[state] = known
             return known
     names = _read(here, base)
     # A directory that has just changed may change again within the resolution of its modification time.
-    if len(names) >= _LARGE and status.st_mtime_ns < time.time_ns() - _SETTLED:
+    if len(names) >= _CACHE_FROM and status.st_mtime_ns < time.time_ns() - _SETTLED:
         with _lock:
-            _remembered[state] = names
-            while sum(map(len, _remembered.values())) > _MOST_NAMES:
-                del _remembered[next(iter(_remembered))]
+            _cached_names[state] = names
+            while sum(map(len, _cached_names.values())) > _CACHED_MOST:
+                del _cached_names[next(iter(_cached_names))]
     return names
 
 
 def _read(here: int, base: str) -> list[str]:
     names: list[str] = []
-    room = can_be_key(base + "x" * MAX_NAME)
+    any_name_fits = can_be_key(base + "x" * MAX_NAME)
     with os.scandir(here) as entries:
         for entry in entries:
             name = entry.name
-            if UNFIT.search(name) or not (room or can_be_key(base + name)):
+            if UNFIT.search(name) or not (any_name_fits or can_be_key(base + name)):
                 continue
             if entry.is_file(follow_symlinks=False):
                 names.append(name)
@@ -161,7 +161,7 @@ def _is_empty(here: int) -> bool:
         return next(entries, None) is None
 
 
-def _goes_on(here: int, name: str, key: str, request: ListOptions) -> bool:
+def _has_keys_after(here: int, name: str, key: str, request: ListOptions) -> bool:
     """Whether the directory has keys after `request.after`."""
     if key == request.after:
         return False

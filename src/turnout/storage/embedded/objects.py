@@ -282,8 +282,9 @@ class EmbeddedStore:
         bucket = self._buckets.real_name(bucket)
         mounted = (parse(source) for source in self.mounted() if f"://{without_account(bucket)}" in source)
         return any(
-            isinstance(one, InBucket) and (self._buckets.real_name(one.bucket), one.parts) == (bucket, parts)
-            for one in mounted
+            isinstance(mount, InBucket)
+            and (self._buckets.real_name(mount.bucket), mount.parts) == (bucket, parts)
+            for mount in mounted
         )
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 from turnout.errors import AlreadyExists, Invalid, Misconfigured, Unavailable, WrongState
 from turnout.storage.directories import MissingDirectory, NotDirectory, keep_directory, make_directory
 from turnout.storage.embedded import checksums
-from turnout.storage.embedded.attributes import Attributes, Info, describe, keep
+from turnout.storage.embedded.attributes import Attributes, Info, describe, write_attributes
 from turnout.storage.owners import FILE, Owner
 from turnout.vault.chunks import SealedWriter
 
@@ -106,17 +106,17 @@ class Writer:
 
     def take(self, file: int, size: int, crc32c: str, offset: int = 0) -> None:
         """Appends a part of an open file whose crc32c is known. The kernel copies the bytes."""
-        left, at = size, offset
-        while left:
+        remaining, at = size, offset
+        while remaining:
             # In steps, so that abort() does not wait for the whole copy.
             with self._lock:
                 try:
-                    count = _copy(file, self._file, left, at)
+                    count = _copy(file, self._file, remaining, at)
                 except OSError as error:
                     raise self._failed(error) from None
             if not count:
                 raise WrongState(f"{self.key!r}: the source became shorter during the copy")
-            left, at = left - count, at + count
+            remaining, at = remaining - count, at + count
         self._whole_md5 = self._whole_md5 and not size
         self._crc32c = checksums.combine(self._crc32c, checksums.decode(crc32c), size)
         self.size += size
@@ -155,7 +155,7 @@ class Writer:
             )
         name = self._parts[-2]
         with self._reach(self._parts[:-2]) as above:
-            if self._expect == "absent" and _is_there(above, name):
+            if self._expect == "absent" and _exists(above, name):
                 raise AlreadyExists(f"{self.key!r} exists")
             make_directory(above, name, self._owner(), mark=False)
         with self._reach(self._parts[:-1]) as here:
@@ -177,7 +177,7 @@ class Writer:
         status = os.fstat(self._file)
         known = md5 or self.md5
         fallback = hashlib.md5(f"{now}:{self._path.name}".encode(), usedforsecurity=False).hexdigest() + "-1"
-        keep(
+        write_attributes(
             self._file,
             Attributes(
                 status.st_size,
@@ -292,7 +292,7 @@ def read_all(file: int, size: int, write: Callable[[bytes], None]) -> None:
         at += len(piece)
 
 
-def _is_there(above: int, name: str) -> bool:
+def _exists(above: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=above, follow_symlinks=False)
     except FileNotFoundError:

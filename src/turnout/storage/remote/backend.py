@@ -14,15 +14,15 @@ from turnout.storage.remote.errors import explain
 from turnout.storage.streams import PIECE, byte_range, coalesced
 
 if TYPE_CHECKING:
-    from turnout.storage.remote.store import Store
+    from turnout.storage.remote.store import ObjectStore
 
-_AT_ONCE = 8 << 20
+_PART_BYTES = 8 << 20
 """Larger objects are uploaded in parts."""
 _UNKNOWN_TYPE = "application/octet-stream"
 
 
 class RemoteBackend:
-    def __init__(self, store: "Store", name: str) -> None:
+    def __init__(self, store: "ObjectStore", name: str) -> None:
         """`name`: the bucket's URL as the user knows it, for messages."""
         self._store = store
         self._name = name
@@ -42,7 +42,7 @@ class RemoteBackend:
     async def presence(self, path: str) -> Presence:
         """What is at this path. Raises Denied, TimedOut and others."""
         with self._explained(path):
-            if path and await self._is_there(path):
+            if path and await self._exists(path):
                 return Presence.OBJECT
         try:
             with self._explained(path):
@@ -56,21 +56,21 @@ class RemoteBackend:
     async def write(
         self, key: str, body: AsyncIterable[bytes], content_type: str, absent: bool, crc32c: str
     ) -> Info:
-        if absent and await self._is_there(key):
+        if absent and await self._exists(key):
             raise AlreadyExists(f"{self._name}/{key} exists")
-        incoming = _Incoming(body, key, crc32c)
-        begin = await incoming.begin()
-        content: Any = begin if incoming.over else incoming.all(begin)
-        with self._explained(key, incoming):
+        upload = _UploadBody(body, key, crc32c)
+        begin = await upload.begin()
+        content: Any = begin if upload.over else upload.all(begin)
+        with self._explained(key, upload):
             await self._store.put_async(
                 key,
                 content,
                 attributes={"Content-Type": content_type or _UNKNOWN_TYPE},
-                mode="create" if absent and incoming.over else "overwrite",
+                mode="create" if absent and upload.over else "overwrite",
                 max_concurrency=2,
             )
         found = await self.info(key)
-        return found._replace(crc32c=incoming.crc32c, content_type=content_type or _UNKNOWN_TYPE)
+        return found._replace(crc32c=upload.crc32c, content_type=content_type or _UNKNOWN_TYPE)
 
     async def delete(self, key: str) -> None:
         await self.info(key)  # raises NotFound: stores do not, when they delete a missing object
@@ -83,22 +83,22 @@ class RemoteBackend:
         folder = prefix.rpartition("/")[0] or None
         with self._explained(prefix):
             if delimiter:
-                return await self._level(folder, prefix, after, limit)
-            return await self._all(folder, prefix, after, limit)
+                return await self._list_level(folder, prefix, after, limit)
+            return await self._list_all(folder, prefix, after, limit)
 
-    async def _all(self, folder: str | None, prefix: str, after: str, limit: int) -> ObjectPage:
+    async def _list_all(self, folder: str | None, prefix: str, after: str, limit: int) -> ObjectPage:
         objects: list[Info] = []
         async for metas in self._store.list(folder, offset=after or None, chunk_size=min(limit + 1, 1000)):
-            objects += (_info(one, _UNKNOWN_TYPE) for one in metas if one["path"].startswith(prefix))
+            objects += (_info(meta, _UNKNOWN_TYPE) for meta in metas if meta["path"].startswith(prefix))
             if len(objects) > limit:
                 return ObjectPage(objects[:limit], [], objects[limit - 1].key)
         return ObjectPage(objects, [], "")
 
-    async def _level(self, folder: str | None, prefix: str, after: str, limit: int) -> ObjectPage:
+    async def _list_level(self, folder: str | None, prefix: str, after: str, limit: int) -> ObjectPage:
         found = await self._store.list_with_delimiter_async(folder)
-        entries: list[tuple[str, Info | None]] = [(f"{one}/", None) for one in found["common_prefixes"]]
-        entries += ((one["path"], _info(one, _UNKNOWN_TYPE)) for one in found["objects"])
-        entries = sorted(one for one in entries if one[0].startswith(prefix) and one[0] > after)
+        entries: list[tuple[str, Info | None]] = [(f"{common}/", None) for common in found["common_prefixes"]]
+        entries += ((meta["path"], _info(meta, _UNKNOWN_TYPE)) for meta in found["objects"])
+        entries = sorted(entry for entry in entries if entry[0].startswith(prefix) and entry[0] > after)
         page = entries[:limit]
         return ObjectPage(
             [info for _, info in page if info],
@@ -111,7 +111,7 @@ class RemoteBackend:
             async for piece in result.stream(min_chunk_size=PIECE):
                 yield bytes(piece)
 
-    async def _is_there(self, key: str) -> bool:
+    async def _exists(self, key: str) -> bool:
         try:
             await self._store.head_async(key)
         except FileNotFoundError:
@@ -119,33 +119,33 @@ class RemoteBackend:
         return True
 
     @contextlib.contextmanager
-    def _explained(self, key: str, incoming: "_Incoming | None" = None) -> Iterator[None]:
+    def _explained(self, key: str, upload: "_UploadBody | None" = None) -> Iterator[None]:
         try:
             yield
         except (TurnoutError, GeneratorExit):
             raise
         except Exception as error:  # noqa: BLE001 (obstore's errors have no common class; `explain` knows them)
-            if incoming and incoming.failure:
-                raise incoming.failure from None
+            if upload and upload.failure:
+                raise upload.failure from None
             if type(error).__name__ == "AlreadyExistsError":
                 raise AlreadyExists(f"{self._name}/{key} exists") from None
             raise explain(error, f"{self._name}/{key}").error from None
 
 
-class _Incoming:
+class _UploadBody:
     """The body of an upload, with its checksum. If it raises, the upload must fail, or half an object is stored."""
 
     def __init__(self, body: AsyncIterable[bytes], key: str, expected: str) -> None:
         self._pieces = coalesced(body)
         self._key = key
         self._expected = expected
-        self._sum = 0
+        self._crc32c = 0
         self.over = False
         self.failure: Exception | None = None
 
     @property
     def crc32c(self) -> str:
-        return checksums.encode(self._sum)
+        return checksums.encode(self._crc32c)
 
     async def begin(self) -> bytes:
         """The whole body if it fits into one request, or its first part."""
@@ -154,8 +154,8 @@ class _Incoming:
         async for piece in self._pieces:
             pieces.append(piece)
             size += len(piece)
-            self._sum = checksums.extend(self._sum, piece)
-            if size > _AT_ONCE:
+            self._crc32c = checksums.extend(self._crc32c, piece)
+            if size > _PART_BYTES:
                 return b"".join(pieces)
         self.over = True
         self._check()
@@ -165,7 +165,7 @@ class _Incoming:
         yield begin
         try:
             async for piece in self._pieces:
-                self._sum = checksums.extend(self._sum, piece)
+                self._crc32c = checksums.extend(self._crc32c, piece)
                 yield piece
             self._check()
         except Exception as error:
@@ -175,7 +175,7 @@ class _Incoming:
     def _check(self) -> None:
         if self._expected not in ("", self.crc32c):
             raise Invalid(
-                f"{self._key!r}: the crc32c of what arrived is {self.crc32c}, not {self._expected}: nothing was kept"
+                f"{self._key!r}: the crc32c of what arrived is {self.crc32c}, not {self._expected}: nothing was stored"
             )
 
 

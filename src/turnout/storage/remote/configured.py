@@ -9,11 +9,11 @@ from turnout.storage.remote.settings import RemoteBuckets, RemoteSettings, check
 def remote_buckets(settings: config.StorageSettings, open_to_all: bool = False) -> RemoteBuckets:
     """`open_to_all`: buckets that belong to one project are open to the others too. Raises Misconfigured."""
     buckets, schemes = settings.buckets, settings.schemes
-    private = {name: one.project for name, one in buckets.items() if one.project}
-    private |= {f"{name}://": one.project for name, one in schemes.items() if one.project}
+    private = {name: bucket.project for name, bucket in buckets.items() if bucket.project}
+    private |= {f"{name}://": bucket.project for name, bucket in schemes.items() if bucket.project}
     found = RemoteBuckets(
-        {name: _remote(one, f"s3://{name}") for name, one in buckets.items()},
-        {name: _remote(one, f"{name}://") for name, one in schemes.items()},
+        {name: _remote(bucket, f"s3://{name}") for name, bucket in buckets.items()},
+        {name: _remote(bucket, f"{name}://") for name, bucket in schemes.items()},
         {} if open_to_all else private,
         config.usual_credentials(),
     )

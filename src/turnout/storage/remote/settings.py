@@ -106,7 +106,7 @@ class RemoteBuckets(NamedTuple):
 def check(settings: RemoteSettings, where: str) -> None:
     """Raises Misconfigured and names the setting. `where`: the heading of its table in the settings file."""
     if settings.scheme not in REMOTE_SCHEMES:
-        known = ", ".join(f"{one}://" for one in REMOTE_SCHEMES)
+        known = ", ".join(f"{scheme}://" for scheme in REMOTE_SCHEMES)
         raise Misconfigured(f"{where} url: {settings.url!r} must begin with one of {known}")
     if bool(settings.key) != bool(settings.secret) and settings.scheme != "gs":
         raise Misconfigured(f"{where}: set both key and secret; one of them is missing")

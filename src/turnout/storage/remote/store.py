@@ -13,7 +13,7 @@ from turnout.storage.remote.settings import ENDPOINTS, RemoteSettings, check
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSStore, RetryConfig, S3Credential, S3Store
 
-    Store = S3Store | GCSStore
+    ObjectStore = S3Store | GCSStore
 
 PATIENCE = 120.0
 """Seconds for which requests to a failing store are retried."""
@@ -25,7 +25,7 @@ _REQUEST = timedelta(minutes=15)
 _VIRTUAL_ONLY = (".myqcloud.com", ".myhuaweicloud.com")
 
 
-def open_store(settings: RemoteSettings, patience: float = PATIENCE) -> "Store":
+def open_store(settings: RemoteSettings, patience: float = PATIENCE) -> "ObjectStore":
     """Sends no request yet. Raises Misconfigured."""
     check(settings, f"the settings of {settings.url!r}:")
     if not settings.bucket:
@@ -112,11 +112,11 @@ class _Credentials:
         self._settings = settings
 
     def __call__(self) -> "S3Credential":
-        one = self._settings
+        settings = self._settings
         return {
-            "access_key_id": one.key,
-            "secret_access_key": one.secret,
-            "token": one.token or None,
+            "access_key_id": settings.key,
+            "secret_access_key": settings.secret,
+            "token": settings.token or None,
             "expires_at": None,
         }
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.dialects.modelarts.examples import WHOLE, new_job, row
 from turnout.dialects.modelarts.jobs import render
-from turnout.job import ENDED, Past, Reason, Replica, ReplicaState, State
+from turnout.job import ENDED, PastAttempt, Reason, Replica, ReplicaState, State
 from turnout.service import JobView
 
 SECOND = 1_000_000_000
@@ -22,7 +22,7 @@ def status(
     state: State,
     reason: Reason | None = None,
     replicas: tuple[Replica, ...] = (),
-    past: tuple[Past, ...] = (),
+    past: tuple[PastAttempt, ...] = (),
     ended: int | None = None,
     seconds: float = 10,
 ) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_out_of_memory_is_called_so():
 
 
 def test_a_job_that_was_started_over():
-    past = Past(1, 1, AT + SECOND, AT + 3 * SECOND, Reason.NODE_LOST, "worker-1 was lost", "worker-1")
+    past = PastAttempt(1, 1, AT + SECOND, AT + 3 * SECOND, Reason.NODE_LOST, "worker-1 was lost", "worker-1")
     again = replica(0, started=AT + 6 * SECOND)
     said = status(State.RUNNING, replicas=(again,), past=(past,))
     assert said["duration"] == 2000 + 4000
@@ -151,7 +151,7 @@ def test_a_job_that_was_started_over():
 
 
 def test_a_job_that_waits_to_be_started_over():
-    past = Past(1, 1, AT, AT + SECOND, Reason.HUNG, "nothing moved", "")
+    past = PastAttempt(1, 1, AT, AT + SECOND, Reason.HUNG, "nothing moved", "")
     said = status(State.QUEUED, past=(past,))
     assert said["duration"] == 1000
     (record,) = said["running_records"]

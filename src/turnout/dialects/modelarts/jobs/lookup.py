@@ -13,7 +13,7 @@ from turnout.dialects.modelarts.names import DIALECT, TRIAL_SCOPE
 from turnout.dialects.modelarts.observe import tasks
 from turnout.dialects.modelarts.search import definition
 from turnout.errors import Invalid, NotFound
-from turnout.job import Past, ReplicaName, Trial, from_uuid
+from turnout.job import PastAttempt, ReplicaName, Trial, from_uuid
 from turnout.service import Caller, JobView
 
 _locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
@@ -64,7 +64,7 @@ async def task_of(
     return view, tasks.replica_name(spec, name or f"{spec.lead.name}-0")
 
 
-async def past(context: Context, view: JobView) -> list[Past]:
+async def past(context: Context, view: JobView) -> list[PastAttempt]:
     """The attempts before the current one."""
     return await context.jobs.past(view) if view.job.attempt else []
 

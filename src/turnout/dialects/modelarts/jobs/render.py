@@ -9,7 +9,7 @@ import msgspec
 from turnout.dialects.modelarts.jobs.phases import CREATING
 from turnout.dialects.modelarts.jobs.phases import phase as phase
 from turnout.dialects.modelarts.search import definition
-from turnout.job import Job, Past, Reason, Replica, ReplicaState, State, Trial, to_uuid
+from turnout.job import Job, PastAttempt, Reason, Replica, ReplicaState, State, Trial, to_uuid
 from turnout.service import JobView
 
 _MS = 1_000_000
@@ -52,7 +52,7 @@ def created(job: Job, stored: dict[str, Any]) -> dict[str, Any]:
     return _document(job, stored, status)
 
 
-def job(view: JobView, past: Sequence[Past], now: int, trials: Sequence[Trial] = ()) -> dict[str, Any]:
+def job(view: JobView, past: Sequence[PastAttempt], now: int, trials: Sequence[Trial] = ()) -> dict[str, Any]:
     """`past`: the attempts before the current one. `now`: nanoseconds since 1970."""
     stored = _decode(view.document)
     # A job whose search could not be defined runs, and fails, like any other.
@@ -76,7 +76,7 @@ def tasks(stored: dict[str, Any], trials: Sequence[Trial] | None) -> list[str]:
     return [f"{role}-{index}" for role, count in counts for index in range(count)]
 
 
-def duration(view: JobView, past: Sequence[Past], now: int) -> int:
+def duration(view: JobView, past: Sequence[PastAttempt], now: int) -> int:
     """The running time of all attempts in nanoseconds."""
     return sum((run.ended or now) - run.started for run in _run_times(view, past))
 
@@ -92,7 +92,9 @@ def _document(job: Job, stored: dict[str, Any], status: dict[str, Any]) -> dict[
     return {"kind": stored["kind"], "metadata": metadata, "status": status, **rest}
 
 
-def _status(view: JobView, past: Sequence[Past], now: int, names: list[str], nodes: int) -> dict[str, Any]:
+def _status(
+    view: JobView, past: Sequence[PastAttempt], now: int, names: list[str], nodes: int
+) -> dict[str, Any]:
     runs = _run_times(view, past)
     first, second = phase(view.job)
     status: dict[str, Any] = {
@@ -112,7 +114,7 @@ def _status(view: JobView, past: Sequence[Past], now: int, names: list[str], nod
     return status
 
 
-def _run_times(view: JobView, past: Sequence[Past]) -> list[_RunTime]:
+def _run_times(view: JobView, past: Sequence[PastAttempt]) -> list[_RunTime]:
     runs = [_RunTime(one.started, one.ended) for one in past if one.started is not None]
     started = _current_start(view, past)
     if started is not None:
@@ -120,7 +122,7 @@ def _run_times(view: JobView, past: Sequence[Past]) -> list[_RunTime]:
     return runs
 
 
-def _current_start(view: JobView, past: Sequence[Past]) -> int | None:
+def _current_start(view: JobView, past: Sequence[PastAttempt]) -> int | None:
     """None while the job is queued. After a retry it still has the replicas of the attempt before."""
     if past and past[-1].attempt == view.job.attempt:
         return None
@@ -195,7 +197,7 @@ def explain(replica: Replica, job: Job) -> str:
     )
 
 
-def _records(view: JobView, past: Sequence[Past]) -> list[dict[str, Any]]:
+def _records(view: JobView, past: Sequence[PastAttempt]) -> list[dict[str, Any]]:
     """running_records. Their times are in seconds, unlike all others."""
     records: list[dict[str, Any]] = []
     starts = [one.started for one in past[1:]] + [_current_start(view, past)]
@@ -226,7 +228,7 @@ def _record(start: int, end: int | None, reason: Reason | None, message: str, re
     return record | ({"end_related_task": replica} if replica else {})
 
 
-def _recovery(past: Past, restarted: int | None, job: Job) -> dict[str, Any]:
+def _recovery(past: PastAttempt, restarted: int | None, job: Job) -> dict[str, Any]:
     result = "success" if restarted is not None else "recovering" if job.live else "failed"
     recovery: dict[str, Any] = {"recover_start_at": past.ended // _SECOND}
     if restarted is not None:

@@ -12,7 +12,7 @@ from turnout.dialects.modelarts.errors import invalid
 from turnout.dialects.modelarts.program import code
 from turnout.errors import Denied, Invalid, NotFound, TimedOut
 from turnout.job import Mount, NewJob
-from turnout.service import Caller, unchecked
+from turnout.service import Caller, unchecked_note
 
 _FRAMEWORK = "algorithm.autosearch_framework_path"
 _LOGS = "spec.log_export_path"
@@ -60,7 +60,7 @@ async def _check_code(context: Context, caller: Caller, run: _Run) -> list[str]:
     try:
         await code.check(context, caller, code_dir, run.stored.get("boot_file", ""), run.field)
     except TimedOut as error:
-        return [unchecked(code_dir, error.message, "it is looked for again before the job starts")]
+        return [unchecked_note(code_dir, error.message, "it is looked for again before the job starts")]
     return []
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnout.job import Event, EventKind, Past, Reason, Replica
+from turnout.job import Event, EventKind, PastAttempt, Reason, Replica
 from turnout.service import JobView
 
 
@@ -24,7 +24,7 @@ class AttemptTimes(NamedTuple):
 class History(NamedTuple):
     view: JobView
     events: Sequence[Event]
-    past: Sequence[Past]
+    past: Sequence[PastAttempt]
     """The attempts before the last one, in order."""
     replicas: Sequence[tuple[Replica, ...]]
     """The replicas of each attempt, in order."""

@@ -14,7 +14,7 @@ from turnout.job import Search
 from turnout.job.algorithms import ALGORITHMS as LIBRARIES
 from turnout.job.algorithms import Setting
 from turnout.job.algorithms import check as check_search
-from turnout.job.search import Algorithm, Metric, Parameter, Value, levels, printed, read_skip
+from turnout.job.search import Algorithm, Metric, Parameter, Value, default_regex, levels, parse_skip_rules
 
 NAMES = ("bayes_opt_search", "tpe_search", "anneal_search")
 DEFAULT = NAMES[0]
@@ -227,7 +227,7 @@ def _read_skip(text: str) -> tuple[set[str], tuple[dict[str, str], ...]]:
             rules.append(part)
         else:
             left_out |= set(names)
-    return left_out, read_skip(";".join(rules))
+    return left_out, parse_skip_rules(";".join(rules))
 
 
 def _check_skip(text: str, searched: Collection[str], field: str) -> None:
@@ -245,7 +245,7 @@ def _check_skip(text: str, searched: Collection[str], field: str) -> None:
 
 def _metric(metric: wire.RewardAttr) -> Metric:
     name = metric.name or ""
-    return Metric(name, "min" if metric.mode == "min" else "max", metric.regex or printed(name))
+    return Metric(name, "min" if metric.mode == "min" else "max", metric.regex or default_regex(name))
 
 
 def _algorithm(config: wire.AlgoConfig) -> Algorithm:

@@ -33,7 +33,7 @@ def authenticate(context: Context, headers: Mapping[bytes, bytes]) -> Principal:
             "`turnout token` prints, or use a service account's file that `turnout keys create --google` writes."
         )
     bearer = check_bearer(context.keys, token, context.clock() / 1e9)
-    return Principal(bearer.key.id, bearer.key, bearer.only)
+    return Principal(bearer.key.id, bearer.key, bearer.limited_to)
 
 
 async def authorize(context: Context, principal: Principal, project_name: str) -> Caller:

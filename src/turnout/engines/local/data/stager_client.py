@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from turnout.child_processes.bootstrap import Identity, Reply
-from turnout.child_processes.child import Child, ChildDied, Closed, Program
+from turnout.child_processes.child import Child, ChildDied, ChildProgram, Closed
 from turnout.engines.local.users.account import Account
 from turnout.errors import TurnoutError
 
-PROGRAM = Program("data transfer process", "turnout.runner.stager.__main__", cancels=True)
+PROGRAM = ChildProgram("data transfer process", "turnout.runner.stager.__main__", cancels=True)
 _IDLE_SECONDS = 30
 _TRIES = 5
 

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turnout.config import Settings, reached
+from turnout.config import Settings, parse_reach
 from turnout.engines.local.users.account import (
     READ,
     Account,
@@ -118,7 +118,7 @@ def _probe(
     if not programs:
         packages = " and ".join(_FORWARDERS.values())
         return JobNetwork(trouble=f"neither of the packages {packages} is installed")
-    reach = tuple(reached(text) for text in settings.engines.local.reach)
+    reach = tuple(parse_reach(text) for text in settings.engines.local.reach)
     subnet, tun = _free_subnet(), str(_tun_device(accounts.supervisor, directory))
     troubles: list[str] = []
     for program in programs:

@@ -17,14 +17,13 @@ _MEMORY_LIMITS = ("/sys/fs/cgroup{v2}/memory.max", "/sys/fs/cgroup/memory{v1}/me
 
 class Gpus(NamedTuple):
     count: int
-    kind: str = ""
     devices: tuple[str, ...] = ()
     """Device files that a program needs besides the GPU's own; empty if the GPUs are simulated."""
 
 
 def node(settings: LocalEngineSettings, gpus: Gpus) -> Node:
     promised = millicores(len(os.sched_getaffinity(0)) * settings.overcommit)
-    return Node(socket.gethostname(), promised, memory(), gpus.count, gpus.kind)
+    return Node(socket.gethostname(), promised, memory(), gpus.count)
 
 
 def memory() -> int:
@@ -56,10 +55,9 @@ def _nvidia() -> Gpus:
         return Gpus(0)
     try:
         count = pynvml.nvmlDeviceGetCount()
-        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)) if count else ""
     finally:
         pynvml.nvmlShutdown()
-    return Gpus(count, name if isinstance(name, str) else name.decode(), tuple(_shared_devices()))
+    return Gpus(count, tuple(_shared_devices()))
 
 
 def _shared_devices() -> list[str]:
