@@ -18,7 +18,7 @@ class StagerSetup(bootstrap.Setup, omit_defaults=True):
 
 class TransferItem(msgspec.Struct, rename={"from_": "from"}, omit_defaults=True):
     backing: RemoteSettings
-    """With the credentials: see `remote.carried`."""
+    """With the credentials: see `with_credentials` in `turnout.storage.remote.settings`."""
     prefix: str = ""
     """`a/b/` for everything below it, `a/b.txt` for one object, empty for the whole bucket."""
     url: str = ""
@@ -73,6 +73,4 @@ class TransferReply(msgspec.Struct, omit_defaults=True):
     progress: TransferProgress | None = None
     done: TransferResult | None = None
     failed: str = ""
-    reason: str = ""
-    """The name of an error class of `turnout.errors`, or NoSpace."""
     cancelled: bool = False

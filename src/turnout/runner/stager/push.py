@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from turnout.errors import Invalid, NotFound, Unavailable
 from turnout.runner.stager.budget import TRANSFERS
@@ -19,9 +18,6 @@ from turnout.runner.stager.messages import TransferItem
 from turnout.runner.stager.retry import Permanent
 from turnout.runner.stager.transfer_log import TransferLog, TransferredFile
 from turnout.runner.stager.workers import for_each, on_thread
-
-if TYPE_CHECKING:
-    pass
 
 BIG = 8 << 20
 """Files larger than this are uploaded in parts."""

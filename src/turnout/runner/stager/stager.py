@@ -66,9 +66,9 @@ class Stager:
         except asyncio.CancelledError:
             answer = TransferReply(order.id, cancelled=True)
         except TurnoutError as error:
-            answer = TransferReply(order.id, failed=error.message, reason=type(error).__name__)
+            answer = TransferReply(order.id, failed=error.message)
         except Exception as error:  # noqa: BLE001 - a failed order must not end the others
-            answer = TransferReply(order.id, failed=f"{order.items[0].called}: {error!r}", reason="Bug")
+            answer = TransferReply(order.id, failed=f"{order.items[0].called}: {error!r}")
         finally:
             reporting.cancel()
         reply(answer)
