@@ -5,7 +5,7 @@ from turnout.control.node_pool import Allocation, NodePool, Placement
 from turnout.job import Job, Replica, ReplicaName
 
 
-def remembered_allocations(live: LiveJob) -> Placement:
+def stored_allocations(live: LiveJob) -> Placement:
     """The allocations of stored rows. Each takes what its role asks for until the engine reports its nodes."""
     shares = {role.name: role.resources.share for role in live.spec.roles}
     return {

@@ -40,12 +40,12 @@ def stop_replicas(live_jobs: LiveJobs, live: LiveJob, replicas: list[Replica]) -
         live_jobs.turn.instructions.append(StopGang(live.engine, live.job.current, grace, names))
 
 
-def end_with_lead(live: LiveJob) -> list[Replica]:
+def replicas_ending_with_lead(live: LiveJob) -> list[Replica]:
     ending = {role.name for role in live.spec.roles if role.when_lead_succeeds is WhenLeadSucceeds.END}
     return [replica for replica in live.running() if replica.role in ending]
 
 
-def finish_later(live_jobs: LiveJobs, live: LiveJob, lead_ended: int) -> None:
+def set_straggler_deadline(live_jobs: LiveJobs, live: LiveJob, lead_ended: int) -> None:
     live.finish_at = live_jobs.by_steady(lead_ended) + int(live.spec.policy.finish_seconds * SECOND)
     live_jobs.finishing[live.job.id] = live
 
@@ -57,7 +57,7 @@ def end_stragglers(live_jobs: LiveJobs) -> None:
             stop_replicas(live_jobs, live, live.running())
 
 
-def attempt_over(live_jobs: LiveJobs, live: LiveJob) -> None:
+def gang_ended(live_jobs: LiveJobs, live: LiveJob) -> None:
     """The attempt ends once its outputs are stored, also if it failed or was stopped."""
     live_jobs.pools[live.engine].give(live.placement)
     live.placement = {}
@@ -73,19 +73,19 @@ def end_attempt(live_jobs: LiveJobs, live: LiveJob) -> None:
     live_jobs.pools[live.engine].give(live.placement)
     live_jobs.placed.pop(live.job.id, None)
     live_jobs.finishing.pop(live.job.id, None)
-    again = starts_over(live) if live.job.deleted is None else None
-    if again:
-        _back_to_queue(live_jobs, live, again)
+    retry = retry_after_attempt(live) if live.job.deleted is None else None
+    if retry:
+        _back_to_queue(live_jobs, live, retry)
     else:
         end_job(live_jobs, live)
 
 
-def starts_over(live: LiveJob) -> RetryNumber | None:
+def retry_after_attempt(live: LiveJob) -> RetryNumber | None:
     """Whether the job returns to the queue after this attempt."""
     assert live.verdict is not None, "a gang whose members have all ended has a verdict"
     # If no replica failed but the outputs could not be stored, the lead's exit code counts.
-    decided = _first_to_fail(live) or live.lead
-    return next_retry(live.spec.policy, live.past, live.verdict.reason, decided.shell_code)
+    decisive = _first_to_fail(live) or live.lead
+    return next_retry(live.spec.policy, live.past, live.verdict.reason, decisive.shell_code)
 
 
 def give_up(live_jobs: LiveJobs, live: LiveJob) -> None:
@@ -128,7 +128,7 @@ def remove(live_jobs: LiveJobs, job: Job) -> None:
         live_jobs.turn.instructions.append(Remove(live_jobs.engine_of(job.cluster), attempts))
 
 
-def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, again: RetryNumber) -> None:
+def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, retry: RetryNumber) -> None:
     job = live.job
     past = _past(live_jobs, live)
     live.past.append(past)
@@ -137,7 +137,7 @@ def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, again: RetryNumber) -> No
     live_jobs.event(
         job,
         EventKind.RETRIED,
-        f"attempt {past.attempt} ended: {past.message}; attempt {past.attempt + 1} follows ({again})",
+        f"attempt {past.attempt} ended: {past.message}; attempt {past.attempt + 1} follows ({retry})",
     )
     live.verdict = live.finish_at = live.saved_at = live.running_since = None
     live.placement, live.replicas, live.pending_why = {}, {}, ""
@@ -150,7 +150,7 @@ def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, again: RetryNumber) -> No
 def _past(live_jobs: LiveJobs, live: LiveJob) -> Past:
     assert live.verdict is not None
     _, reason, message = live.verdict
-    decided = None if reason in DECIDED_HERE else _first_to_fail(live)
+    decisive = None if reason in DECIDED_HERE else _first_to_fail(live)
     return Past(
         job=live.job.id,
         attempt=live.job.attempt,
@@ -158,8 +158,8 @@ def _past(live_jobs: LiveJobs, live: LiveJob) -> Past:
         ended=_ended_at(live_jobs, live),
         reason=reason,
         message=message,
-        replica=str(decided.name) if decided else "",
-        code=decided.shell_code if decided else None,
+        replica=str(decisive.name) if decisive else "",
+        code=decisive.shell_code if decisive else None,
     )
 
 

@@ -34,10 +34,10 @@ def next_retry(
     if not policy.retries or reason in FINAL:
         return None
     used = [0] * len(policy.retries)
-    for one in past:
+    for attempt in past:
         if (
-            one.reason is not Reason.PREEMPTED
-            and (rule := _rule_for(policy.retries, used, one.reason, one.code)) is not None
+            attempt.reason is not Reason.PREEMPTED
+            and (rule := _rule_for(policy.retries, used, attempt.reason, attempt.code)) is not None
         ):
             used[rule] += 1
     rule = _rule_for(policy.retries, used, reason, code)
@@ -47,11 +47,11 @@ def next_retry(
 def _retry_after_preemption(policy: Policy, past: Sequence[Past]) -> RetryNumber | None:
     if policy.preemptions is None:
         return UNCOUNTED
-    before = sum(one.reason is Reason.PREEMPTED for one in past)
+    before = sum(attempt.reason is Reason.PREEMPTED for attempt in past)
     return RetryNumber(before + 1, policy.preemptions) if before < policy.preemptions else None
 
 
-def in_place(policy: Policy, replica: Replica, reason: Reason) -> RetryNumber | None:
+def next_restart(policy: Policy, replica: Replica, reason: Reason) -> RetryNumber | None:
     """The rule that allows a restart in place of a replica that ended for this reason, or None."""
     rule = policy.in_place
     if rule is None or replica.restarts >= rule.times or not rule.covers(reason, replica.shell_code):
