@@ -189,7 +189,7 @@ class Sweeper:
     async def _sweep_attempts(self, name: str, engine: Engine, *, dry: bool) -> Swept:
         """Removes the files of old attempts, including those of unknown and deleted jobs."""
         oldest = _before(self._limits.log_days) if self._limits.log_days else 0
-        stored = await engine.stored()
+        stored = await engine.attempts_on_disk()
         count = 0
         for first in range(0, len(stored), _AT_ONCE):
             gone = await self._store.finished_attempts(stored[first : first + _AT_ONCE], oldest)

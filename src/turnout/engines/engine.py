@@ -30,7 +30,9 @@ class Traits(NamedTuple):
 
 
 class Engine(Protocol):
-    """Called by the controller, except for user reads: `runtime`, `log`, `written`, `follow`, `shell`, `dashboard`."""
+    """The controller calls these methods, except those that read for users: `runtime`, `log`, `read_scratch_file`,
+    `follow`, `shell` and `dashboard`.
+    """
 
     traits: Traits
 
@@ -88,13 +90,13 @@ class Engine(Protocol):
         """Delete everything of these attempts on disk, including logs."""
         ...
 
-    async def stored(self) -> list[Attempt]:
+    async def attempts_on_disk(self) -> list[Attempt]:
         """Attempts that have files on disk."""
         ...
 
     def log(self, attempt: Attempt, replica: ReplicaName) -> ReplicaLog: ...
 
-    def written(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
+    def read_scratch_file(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
         """The beginning of a file in a scratch directory, until the attempt is forgotten; empty: there is none.
 
         Blocks, but only on the disk.

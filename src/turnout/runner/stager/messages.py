@@ -36,7 +36,7 @@ class TransferItem(msgspec.Struct, rename={"from_": "from"}, omit_defaults=True)
     """out: files are only appended to (logs), so they can be uploaded while they grow."""
 
     @property
-    def called(self) -> str:
+    def display_url(self) -> str:
         return self.url or f"{self.backing.url.rstrip('/')}/{self.prefix}"
 
 

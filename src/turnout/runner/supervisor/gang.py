@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from .logs.marks import Log, StreamPipes
+from .logs.marks import PlainLog, StreamPipes
 from .logs.sealed_log import SealedLog
 from .loop import Timer
 from .procfs import Exit, access_to
@@ -51,7 +51,7 @@ class Replica:
         self.adopted = False
         """An earlier supervisor started it. It is not a child of this one, and `pidfd` shows when it is gone."""
         self.pidfd = -1
-        self.log: Log | SealedLog | None = None
+        self.log: PlainLog | SealedLog | None = None
         self.encrypter: tuple[int, int] = (0, 0)
         """Process id and start time of its log encrypter, if an earlier supervisor started that."""
         self.pipes: StreamPipes | None = None
@@ -176,8 +176,8 @@ def make_claim(message: dict[str, Any], boot: str) -> Line:
     claim |= {"boot": boot, "tells_starting": True}
     claim |= {"replicas": {plan["name"]: "sandbox" in plan for plan in message["replicas"]}}
     claim |= {name: message[name] for name in ("allowance", "disk", "user") if name in message}
-    for name, said in (("sealed", "seal"), ("network", "network")):
-        if message["shared"].get(said):
+    for name, shared_name in (("sealed", "seal"), ("network", "network")):
+        if message["shared"].get(shared_name):
             claim[name] = True
     return claim
 
@@ -186,7 +186,7 @@ def restart_line(replica: Replica) -> Line:
     return {"again": [replica.gang.attempt, replica.name, replica.restarts], "in": replica.boot}
 
 
-class Status:
+class SandboxStatus:
     """Content of bubblewrap's status file: the id of the sandbox's first process, and the exit code."""
 
     def __init__(self, fd: int) -> None:
@@ -223,8 +223,8 @@ def exit_from_shell_code(code: int) -> Exit:
 
 def sandbox_failure(replica: Replica) -> tuple[str, int | None, str]:
     """Cause, code and message for a sandbox that never ran its program. Bubblewrap wrote the reason to stderr."""
-    said = [text for text in _end_of_stderr(replica).splitlines() if text.startswith("bwrap: ")]
-    last = said[-1].removeprefix("bwrap: ") if said else ""
+    errors = [text for text in _end_of_stderr(replica).splitlines() if text.startswith("bwrap: ")]
+    last = errors[-1].removeprefix("bwrap: ") if errors else ""
     failed = re.fullmatch(r"execvp (.*): ([^:]*)", last)
     if failed is None:
         return STAGING, None, f"the sandbox could not be made: {last or 'bubblewrap did not say why'}"

@@ -126,10 +126,10 @@ def _apply(supervisor: Supervisor, line: Line, boot: str) -> None:
             gang.restart(name, restarts, str(line.get("in", boot)))
             gang.lines.append(line)
         case {"tomb": str(attempt)}:
-            supervisor.tombs.add(attempt)
+            supervisor.tombstones.add(attempt)
         case {"forgotten": str(attempt)}:
             supervisor.gangs.pop(attempt, None)
-            supervisor.tombs.discard(attempt)
+            supervisor.tombstones.discard(attempt)
         case (
             {"starting": [attempt, *_]}
             | {"started": [attempt, *_]}

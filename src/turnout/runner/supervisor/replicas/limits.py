@@ -12,7 +12,7 @@ from .cgroups import Slot
 _next_core = itertools.count()
 
 
-class Limits:
+class InheritedLimits:
     """`open_files` is the soft limit of jobs; the supervisor's own is higher."""
 
     def __init__(self, open_files: int) -> None:
