@@ -18,5 +18,5 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """A running service with its default settings, shared by the tests of a module."""
-    with running() as one:
-        yield one.start()
+    with running() as started:
+        yield started.start()

@@ -47,10 +47,10 @@ class Service:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *flags: str, wait: bool = True, through: Sequence[str] = (), **env: str) -> "Service":
-        """`through` is a command that runs the one behind it, such as `nice`."""
+    def start(self, *flags: str, wait: bool = True, wrapper: Sequence[str] = (), **env: str) -> "Service":
+        """`wrapper` is a command that runs the one after it, such as `nice`."""
         command = [
-            *through,
+            *wrapper,
             python_for(self.user),
             "-m",
             "turnout.cli.main",
@@ -91,8 +91,8 @@ class Service:
                     f"the service ended with {self.process.returncode}:\n{self.log.read_text()}"
                 )
             try:
-                with urllib.request.urlopen(self.endpoint + "/metrics", timeout=5) as answer:
-                    if b"turnout_engines_ready 1" in answer.read():
+                with urllib.request.urlopen(self.endpoint + "/metrics", timeout=5) as response:
+                    if b"turnout_engines_ready 1" in response.read():
                         return
             except OSError:
                 pass
@@ -158,8 +158,8 @@ class Service:
     def native(self, path: str, timeout: float = 90) -> Any:
         headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}"}
         request = urllib.request.Request(self.endpoint + "/turnout/v1" + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return json.load(response)
 
     def put(self, url: str, content: str | bytes = "something", key: Key = KEY) -> None:
         """Uploads an object, as `turnout cp` does."""
@@ -261,9 +261,9 @@ def end_tree(pid: int) -> None:
     descendants = children(pid)
     for child in descendants:
         descendants += children(child)
-    for one in [pid, *descendants]:
+    for process in [pid, *descendants]:
         with suppress(ProcessLookupError):
-            os.kill(one, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
 
 
 def free_port() -> int:
@@ -277,6 +277,6 @@ def children_with(parent: int, word: str) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     for child in psutil.Process(parent).children():
         with suppress(psutil.NoSuchProcess):  # a zombie, or gone meanwhile
-            if any(word in one for one in child.cmdline()):
+            if any(word in argument for argument in child.cmdline()):
                 found.append(child)
     return found

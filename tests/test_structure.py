@@ -72,7 +72,7 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-SHIPPED = "dialects.modelarts.search.autosearch"
+RUNS_IN_JOBS = "dialects.modelarts.search.autosearch"
 """It runs in the programs of jobs only."""
 
 
@@ -101,7 +101,7 @@ def imports(path: Path) -> Iterator[str]:
                 yield name
 
 
-def ours(path: Path) -> Iterator[str]:
+def turnout_imports(path: Path) -> Iterator[str]:
     """What a file imports of Turnout's packages (`__version__` is none), without `turnout.`."""
     for name in imports(path):
         root, _, rest = name.partition(".")
@@ -110,17 +110,17 @@ def ours(path: Path) -> Iterator[str]:
             yield rest
 
 
-def tops(names: Iterable[str]) -> set[str]:
+def top_packages(names: Iterable[str]) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
 def allowed(module: str) -> set[str]:
-    exact = (MAY_IMPORT[name] for name in MAY_IMPORT if f"{module}.".startswith(f"{name}."))
-    return tops([module]) | FOR_ALL | set().union(*exact)
+    rules = (MAY_IMPORT[name] for name in MAY_IMPORT if f"{module}.".startswith(f"{name}."))
+    return top_packages([module]) | FOR_ALL | set().union(*rules)
 
 
 def test_every_package_has_its_import_rule():
-    packages = tops(map(dotted, MODULES))
+    packages = top_packages(map(dotted, MODULES))
     assert packages <= set(MAY_IMPORT), (
         "a new package needs a line in MAY_IMPORT, and one in docs/architecture.md"
     )
@@ -129,15 +129,15 @@ def test_every_package_has_its_import_rule():
 @modules()
 def test_a_package_imports_only_what_it_may(path: Path):
     may = allowed(dotted(path))
-    strangers = [name for name in ours(path) if not tops([name]) <= may]
-    assert not strangers, f"{dotted(path)} may import only {sorted(may)}"
+    forbidden = [name for name in turnout_imports(path) if not top_packages([name]) <= may]
+    assert not forbidden, f"{dotted(path)} may import only {sorted(may)}"
 
 
 @modules(within="dialects", without=("dialects",))
-def test_a_dialect_does_not_know_another(path: Path):
+def test_a_dialect_imports_no_other_dialect(path: Path):
     others = {folder.name for folder in (SOURCES / "dialects").iterdir() if folder.is_dir()}
     others.discard(dotted(path).split(".")[1])
-    known = {name.split(".")[1] for name in ours(path) if name.startswith("dialects.")}
+    known = {name.split(".")[1] for name in turnout_imports(path) if name.startswith("dialects.")}
     assert not known & others
 
 
@@ -145,7 +145,7 @@ DIALECTS = sorted(path.parent.name for path in (SOURCES / "dialects").glob("*/__
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_dialect_has_the_shape_of_all(name: str):
+def test_all_dialects_have_the_same_modules(name: str):
     parts = {"errors", "routes", "wire"} | (set() if name == "native" else {"translate"})
     assert parts <= {path.stem for path in (SOURCES / "dialects" / name).glob("*.py")}
 
@@ -159,15 +159,15 @@ def test_app_builds_every_dialect_from_the_context():
 
 
 @modules(without=("app", "cli.doctor"))
-def test_only_app_knows_which_engines_there_are(path: Path):
-    known = [name for name in ours(path) if name.startswith("engines.local")]
+def test_only_app_and_doctor_import_an_engine(path: Path):
+    known = [name for name in turnout_imports(path) if name.startswith("engines.local")]
     assert dotted(path).startswith("engines.local") or not known
 
 
 @modules(within="runner.supervisor")
 def test_the_supervisor_needs_the_standard_library_only(path: Path):
     others = (name for name in imports(path) if not name.startswith("turnout.runner.supervisor"))
-    assert tops(others) <= sys.stdlib_module_names
+    assert top_packages(others) <= sys.stdlib_module_names
 
 
 @modules()
@@ -177,15 +177,15 @@ def test_no_module_is_too_long(path: Path):
 
 @modules(within="job")
 def test_the_job_model_is_pure(path: Path):
-    assert not tops(imports(path)) & IMPURE
+    assert not top_packages(imports(path)) & IMPURE
 
 
-@modules(within=SHIPPED)
-def test_what_programs_import_needs_the_standard_library_only(path: Path):
-    assert tops(imports(path)) <= sys.stdlib_module_names
+@modules(within=RUNS_IN_JOBS)
+def test_a_module_that_jobs_import_needs_the_standard_library_only(path: Path):
+    assert top_packages(imports(path)) <= sys.stdlib_module_names
 
 
-@modules(without=("config", SHIPPED))
+@modules(without=("config", RUNS_IN_JOBS))
 def test_only_config_reads_the_environment(path: Path):
     assert not list(environment_reads(path))
 
@@ -236,12 +236,12 @@ def test_threads_come_from_the_pools(path: Path):
     """asyncio has only a few threads of its own: one caller that blocks them blocks all others."""
     if dotted(path).startswith("runner.stager"):
         return  # a process of its own
-    taken = [
+    found = [
         f"line {node.lineno}: {node.attr}"
         for node in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(node, ast.Attribute) and node.attr in ("to_thread", "run_in_executor")
     ]
-    assert not taken
+    assert not found
 
 
 def test_every_file_that_the_architecture_names_exists():
