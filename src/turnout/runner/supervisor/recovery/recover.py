@@ -8,7 +8,7 @@ import traceback
 from .. import procfs
 from ..diagnostics import log_message
 from ..gang import LOST, Gang, Replica, open_status, restart_line
-from ..loop import boot_clock
+from ..loop import steady_clock
 from ..replicas.spares import BOX, is_pending
 from ..replicas.spawn import STATUS_FD
 from ..supervisor import Supervisor
@@ -183,7 +183,7 @@ def _deadline(line: Line, kill_at: int) -> float:
     match line:
         case {"by": float(by)}:
             return by
-    return boot_clock() + max(0.0, kill_at / 1e9 - time.time())
+    return steady_clock() + max(0.0, kill_at / 1e9 - time.time())
 
 
 def _replica_of_start(gang: Gang, name: str, suffix: list[int], boot: str) -> Replica:
