@@ -14,6 +14,7 @@ from turnout.job import EventKind, Job, Reason, State
 
 
 def answer(live_jobs: LiveJobs, command: Command) -> Job | TurnoutError:
+    """Runs the command. Returns the job, or the error that its caller gets."""
     try:
         match command:
             case Create():

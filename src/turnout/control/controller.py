@@ -60,6 +60,7 @@ _RETRY_SECONDS = 1
 _ENDS_APART = 0.002
 _STARTS_APART = 0.005
 _SAMPLES_APART = 1.0
+"""Seconds that these reports may wait to share a commit, see `_listen`."""
 
 PendingInput = tuple[Input, asyncio.Future[Job] | None]
 """An input, and for a command the future that its caller awaits."""
@@ -82,6 +83,7 @@ class Controller:
     ) -> None:
         self.changes = ChangeNotifier()
         self.ends: dict[str, int] = {}
+        """How many jobs have ended for each reason."""
         self.on_new_search: Callable[[int], None] = lambda job_id: None
         """Called with the id of each new search once it is on disk."""
         self._store = store
@@ -98,8 +100,11 @@ class Controller:
         self._wake = asyncio.Event()
         self._last_turn = 0.0
         self._alarm: asyncio.TimerHandle | None = None
+        """Wakes the loop for reports that wait to share a commit."""
         self._due = math.inf
+        """When the alarm rings, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
+        """Wakes the loop at the time that the last turn requested."""
         self._outboxes = {
             name: Outbox(name, engine, self._refuse) for name, engine in engines.engines.items()
         }

@@ -8,7 +8,7 @@ from turnout.control.verdict import Verdict
 from turnout.job import Attempt, EventKind, Job, Past, Reason, Replica, ReplicaState, State, WhenLeadSucceeds
 
 DECIDED_HERE = frozenset({Reason.PREEMPTED, Reason.HUNG})
-"""Reasons for which the controller ends a gang without a failed replica."""
+"""Reasons for which the controller ends a gang although no replica has failed."""
 
 
 def decide(live_jobs: LiveJobs, live: LiveJob, verdict: Verdict) -> None:
@@ -41,11 +41,13 @@ def stop_replicas(live_jobs: LiveJobs, live: LiveJob, replicas: list[Replica]) -
 
 
 def replicas_ending_with_lead(live: LiveJob) -> list[Replica]:
+    """The running replicas of roles that end when the lead succeeds."""
     ending = {role.name for role in live.spec.roles if role.when_lead_succeeds is WhenLeadSucceeds.END}
     return [replica for replica in live.running() if replica.role in ending]
 
 
 def set_straggler_deadline(live_jobs: LiveJobs, live: LiveJob, lead_ended: int) -> None:
+    """Sets the time at which replicas that outlive a successful lead are ended."""
     live.finish_at = live_jobs.by_steady(lead_ended) + int(live.spec.policy.finish_seconds * SECOND)
     live_jobs.finishing[live.job.id] = live
 
@@ -58,7 +60,10 @@ def end_stragglers(live_jobs: LiveJobs) -> None:
 
 
 def gang_ended(live_jobs: LiveJobs, live: LiveJob) -> None:
-    """The attempt ends once its outputs are stored, also if it failed or was stopped."""
+    """All replicas have ended: releases their resources and saves the outputs.
+
+    The attempt ends once the outputs are stored, also if it failed or was stopped.
+    """
     live_jobs.pools[live.engine].give(live.placement)
     live.placement = {}
     live_jobs.finishing.pop(live.job.id, None)
@@ -70,6 +75,7 @@ def gang_ended(live_jobs: LiveJobs, live: LiveJob) -> None:
 
 
 def end_attempt(live_jobs: LiveJobs, live: LiveJob) -> None:
+    """Puts the job back into the queue if it is retried; otherwise ends it."""
     live_jobs.pools[live.engine].give(live.placement)
     live_jobs.placed.pop(live.job.id, None)
     live_jobs.finishing.pop(live.job.id, None)
@@ -81,7 +87,7 @@ def end_attempt(live_jobs: LiveJobs, live: LiveJob) -> None:
 
 
 def retry_after_attempt(live: LiveJob) -> RetryNumber | None:
-    """Whether the job returns to the queue after this attempt."""
+    """The retry that follows this attempt; None: the job ends with it."""
     assert live.verdict is not None, "a gang whose members have all ended has a verdict"
     # If no replica failed but the outputs could not be stored, the lead's exit code counts.
     decisive = _first_to_fail(live) or live.lead

@@ -51,10 +51,10 @@ def explain(machine: StateMachine, live: LiveJob) -> Explanation:
 def _no_engine(live: LiveJob) -> str:
     table = f"[clusters.{live.job.cluster}]"
     if live.job.state is State.QUEUED:
-        return f"Its cluster is not in the settings ({table}): it waits until the cluster is back, or is stopped."
+        return f"Its cluster is not in the settings ({table}): it waits until the cluster is back or it is stopped."
     return (
         f"It was handed to a cluster that is not in the settings any more ({table}), or is now of another kind: "
-        "what becomes of it there is not known until the cluster is back."
+        "its state there is not known until the cluster is back."
     )
 
 

@@ -84,7 +84,7 @@ class Queue:
         return [job_id for job_id, until in self._until.items() if until <= now]
 
     def ahead_of(self, job_id: int, most: int) -> tuple[int, list[QueueEntry]]:
-        """How many wait ahead of this one, and the first of them in order. Looks at the whole queue once."""
+        """How many jobs wait ahead of this one, and the first `most` of them in order. Searches the whole queue."""
         mine = self._entries[job_id].rank
         ahead = [entry for entry in self._entries.values() if entry.rank < mine]
         return len(ahead), heapq.nsmallest(most, ahead, key=lambda entry: entry.rank)

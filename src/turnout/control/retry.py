@@ -7,7 +7,7 @@ from turnout.job import Past, Policy, Reason, Replica, Retry
 
 
 class RetryNumber(NamedTuple):
-    """The `number`th of the `times` restarts that a rule allows; `times` is 0 where they are not counted."""
+    """The `number`th of the `times` retries or restarts that a rule allows; `times` is 0 if they are not counted."""
 
     number: int
     times: int
@@ -18,7 +18,7 @@ class RetryNumber(NamedTuple):
 
 UNCOUNTED = RetryNumber(0, 0)
 FINAL = frozenset({Reason.SUCCEEDED, Reason.STOPPED})
-"""Never retried."""
+"""A job that ended for one of these reasons is never retried."""
 
 
 def next_retry(
@@ -26,8 +26,8 @@ def next_retry(
 ) -> RetryNumber | None:
     """The rule that allows a retry after an attempt that ended for this reason, or None.
 
-    `code` is the exit code of the deciding replica, see Retry. Each restart is charged to the first rule that covers
-    it and has restarts left, so that a rule for few reasons and one for all reasons add up.
+    `code` is the exit code of the deciding replica, see Retry. Each retry is charged to the first rule that covers it
+    and has retries left, so that a rule for few reasons and one for all reasons add up.
     """
     if reason is Reason.PREEMPTED:
         return _retry_after_preemption(policy, past)

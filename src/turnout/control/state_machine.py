@@ -73,7 +73,7 @@ class StateMachine(LiveJobs):
         self.broken[row.job.id] = f"its record cannot be read: {type(error).__name__}: {error}"
 
     def inherit(self, other: "StateMachine") -> None:
-        """Keeps what survives a failed commit: the engines' capacity and the measured times."""
+        """Takes over what a failed commit does not change: the engines' capacity and the times on the steady clock."""
         self.ready = other.ready
         for job_id, live in self.jobs.items():
             before = other.jobs.get(job_id)
@@ -92,7 +92,7 @@ class StateMachine(LiveJobs):
             self.enqueue(live)
 
     def step(self, inputs: Iterable[Input], now: int, steady: int) -> Turn:
-        """`now` is the wall clock, `steady` the boot clock, both in nanoseconds."""
+        """`now` is the wall clock, `steady` the steady clock, both in nanoseconds."""
         self.begin_turn(now, steady)
         for input_ in inputs:
             match input_:

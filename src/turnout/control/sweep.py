@@ -33,9 +33,9 @@ _KINDS = {
 }
 
 Clear = Callable[[Any, bool], tuple[int, int]]
-"""Removes files untouched since a time (seconds since 1970), or bytes beyond a size. If True, it only counts.
+"""Called with a limit and `dry`. Returns the number of files and of bytes that it removes, or with `dry` would remove.
 
-Returns the number of files and of bytes.
+The limit is a time (seconds since 1970): files that have not changed since are removed. Or it is a size in bytes.
 """
 
 

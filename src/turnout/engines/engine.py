@@ -11,7 +11,7 @@ __all__ = ["Engine", "Mark", "Refused", "ReplicaLog", "Traits", "Unreachable"]
 
 
 class Refused(TurnoutError):
-    """The engine cannot run this launch; the message says why. Final for the attempt."""
+    """The engine cannot run this launch; the message says why. The attempt ends."""
 
 
 class Unreachable(TurnoutError):
@@ -37,7 +37,7 @@ class Engine(Protocol):
     traits: Traits
 
     def remember(self, submitted: Mapping[Attempt, str]) -> None:
-        """What it reported as Submitted for live attempts. Called once, before `reports`."""
+        """Gives the engine the ids that it reported as Submitted for live attempts. Called once, before `reports`."""
         ...
 
     async def open(self) -> None:
@@ -67,7 +67,7 @@ class Engine(Protocol):
         ...
 
     async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
-        """Start a replica again that has ended, with the same address, ports, files and logs. The others continue.
+        """Start a replica again after its end, with the same address, ports, files and logs. The others continue.
 
         `restarts` counts the restarts of this replica; the call is idempotent by it. 0: the engine holds the gang, but
         may never have started this replica. Otherwise as `start`.

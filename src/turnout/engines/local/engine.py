@@ -78,7 +78,7 @@ class LocalEngine:
         self._trash = Trash(paths.attempts, paths.all_copies, paths.all_exported)
 
     def remember(self, submitted: Mapping[Attempt, str]) -> None:
-        """The supervisor's journal has all it needs."""
+        """Does nothing: the supervisor's journal has all that is needed."""
 
     async def open(self) -> None:
         self._machine = await pools.service.run(

@@ -1,4 +1,4 @@
-"""In: downloads an object, or a range of one, directly over HTTP.
+"""Inbound: downloads an object, or a range of one, directly over HTTP.
 
 obstore's stream takes twice the CPU time. obstore signs the URL, and it takes over whenever the direct download does
 not succeed: it understands the store's errors, and retries.

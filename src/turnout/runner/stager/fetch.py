@@ -1,4 +1,4 @@
-"""In: fetches the objects below a prefix into a directory."""
+"""Inbound: fetches the objects below a prefix into a directory."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping

@@ -31,7 +31,7 @@ class TransferItem(msgspec.Struct, rename={"from_": "from"}, omit_defaults=True)
     """The file of the transfer log, in an existing, writable directory; empty: no log. Use the same one for in and out
     of a directory: a file that came in and was not changed is not uploaded again."""
     optional: bool = False
-    """in: no objects are not an error."""
+    """in: it is no error if there are no objects."""
     growing: bool = False
     """out: files are only appended to (logs), so they can be uploaded while they grow."""
 

@@ -1,4 +1,4 @@
-"""In: the file of a big object until it is complete, and the map of its finished pieces."""
+"""Inbound: the file of a big object until it is complete, and the map of its finished pieces."""
 
 import os
 import threading

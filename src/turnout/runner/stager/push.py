@@ -1,4 +1,4 @@
-"""Out: uploads changed files of a directory as objects below a prefix."""
+"""Outbound: uploads changed files of a directory as objects below a prefix."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""In: fetches a big object by concurrent range requests, skipping pieces that are complete."""
+"""Inbound: fetches a big object by concurrent range requests, skipping pieces that are complete."""
 
 import hashlib
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""In: chooses the size of a write.
+"""Inbound: chooses the size of a write.
 
 Large writes get large pages from the kernel. That is fast, unless the host of a virtual machine has reclaimed the free
 memory of its guest; then small writes, which reuse recently freed pages, are several times as fast.

@@ -26,6 +26,8 @@ _STATUS_BYTES = 1 << 12
 
 
 class Replica:
+    """One start of a replica: a restart replaces the object."""
+
     def __init__(self, gang: "Gang", name: str, directory: str, sandboxed: bool) -> None:
         self.gang = gang
         self.name = name
@@ -44,7 +46,7 @@ class Replica:
         self.first_started_at = 0
         """Time of its first start. The time limit counts from then."""
         self.first_started_clock = 0.0
-        """The same by the boot clock, which nobody can set; 0 if the machine restarted since."""
+        """The same by the steady clock; 0 if the machine restarted since."""
         self.restarts = 0
         self.boot = ""
         """Id of the boot in which it is started."""
@@ -70,7 +72,7 @@ class Replica:
         self.cause_detail = ""
         """Message for users, where the cause alone is not enough."""
         self.kill_deadline = 0.0
-        """When it gets KILL, by the boot clock; 0 if it is not being stopped."""
+        """When it gets KILL, by the steady clock; 0 if it is not being stopped."""
         self.exit: Exit | None = None
         """How its main process ended. Other processes of it may still run."""
         self.cleanup_failures = 0
@@ -110,7 +112,7 @@ class Gang:
         self.disk_limits: dict[str, int] = claim.get("disk", {})
         """Bytes by role."""
         self.partial: bool = claim.get("partial", False)
-        """Made by a supervisor that found traces of the gang but no claim. It may have had more replicas."""
+        """A supervisor made this claim, because it found only traces of the gang. There may have been more replicas."""
         self.sealed: bool = claim.get("sealed", False)
         """Its data is encrypted: neither its directories nor the journal may keep anything readable."""
         self.latest = 0

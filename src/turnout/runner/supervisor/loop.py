@@ -20,7 +20,7 @@ _FEW_CANCELLED = 64
 
 
 def steady_clock() -> float:
-    """Seconds since the boot. Nobody can set this clock, and it counts while the machine sleeps."""
+    """Seconds since the boot. This clock cannot be set, and it counts while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

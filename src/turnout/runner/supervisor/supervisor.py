@@ -248,7 +248,7 @@ class Supervisor:
         if replica.gang.time_limit is None:
             return
         if not replica.first_started_clock:
-            # The boot clock began anew with the machine, so only the wall clock knows how long the replica ran before.
+            # The steady clock starts at zero with each boot: only the wall clock knows how long the replica ran before.
             before = max(0, replica.started_at - replica.first_started_at) / 1e9
             replica.first_started_clock = (
                 procfs.to_seconds(replica.start_time) or self.loop.clock()

@@ -1,4 +1,4 @@
-"""Checks before the service starts. They make nothing, so a refused start leaves nothing behind."""
+"""Checks before the service starts. They create nothing, so a refused start leaves nothing behind."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Resource limits that a child inherits, because the supervisor has them at the moment of the start."""
+"""Resource limits that a child inherits: the supervisor sets them on itself for the moment of the start."""
 
 import contextlib
 import itertools

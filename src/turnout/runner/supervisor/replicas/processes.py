@@ -224,7 +224,7 @@ class ReplicaProcesses:
     # Stopping.
 
     def stop(self, replica: Replica, cause: str, kill_by: float) -> None:
-        """Sends TERM now, unless it was sent before, and KILL at `kill_by` of the boot clock."""
+        """Sends TERM now, unless it was sent before, and KILL at `kill_by` of the steady clock."""
         replica.kill_deadline = kill_by
         if not replica.cause:
             replica.cause = cause
