@@ -5,7 +5,7 @@ import pytest
 
 from tests.running import Service, running
 
-# The tests start processes while gRPC's client has threads: its handlers for a fork can crash then.
+# The tests start processes while gRPC's client runs threads, and its fork handlers can crash then.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 

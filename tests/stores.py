@@ -1,4 +1,4 @@
-"""Real object stores, each a process of its own, and a wire in front of them that breaks when it is told to."""
+"""Real object stores, each in its own process, and a proxy that breaks connections to them."""
 
 import contextlib
 import importlib
@@ -35,7 +35,7 @@ class S3:
         self.endpoint = f"http://127.0.0.1:{port}"
 
     def backing(self, bucket: str = "", port: int = 0, keys: tuple[str, str] = ADMIN) -> dict[str, str]:
-        """A place of its own for each call that names no bucket."""
+        """The settings of a bucket. Without `bucket`, each call gets a prefix of its own."""
         location = bucket or f"{BUCKET}/{uuid.uuid4().hex[:12]}"
         return {
             "url": f"s3://{location}",
@@ -46,7 +46,7 @@ class S3:
         }
 
     def unfinished_uploads(self) -> list[str]:
-        """Multipart uploads that nobody completed or aborted: SeaweedFS keeps them as directories."""
+        """Multipart uploads that were neither completed nor aborted. SeaweedFS stores them as directories."""
         url = f"http://127.0.0.1:{self._filer}/buckets/{BUCKET}/.uploads/"
         request = urllib.request.Request(url, headers={"Accept": "application/json"})
         try:
@@ -58,13 +58,13 @@ class S3:
 
 
 class Xml:
-    """SeaweedFS again, without keys: what obstore says to Google is the XML API, and that is S3's but for who signs."""
+    """SeaweedFS without keys. obstore speaks the XML API to Google, which differs from S3's only in its signatures."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
     def backing(self) -> dict[str, str | bool]:
-        """A place of its own for each call."""
+        """Each call gets a prefix of its own."""
         url = f"gs://{BUCKET}/{uuid.uuid4().hex[:12]}"
         return {"url": url, "endpoint": f"http://127.0.0.1:{self._port}", "anonymous": True}
 
@@ -83,7 +83,7 @@ class Gcs:
         self._post("/storage/v1/b", json.dumps({"name": name}).encode())
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
-        """By the JSON API: it does not know the PUT of the XML API, by which obstore writes."""
+        """Uses the JSON API, because the server does not support the PUT of the XML API, which obstore uses."""
         name = urllib.request.quote(key, safe="")  # pyright: ignore[reportAttributeAccessIssue]
         self._post(f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}", data)
 
@@ -106,7 +106,7 @@ def xml() -> Iterator[Xml]:
 
 @contextlib.contextmanager
 def seaweed(directory: Path, keys: bool = True) -> Iterator[S3]:
-    """Keeps its data in the directory. Without `keys`, it is open to everyone."""
+    """Stores its data in the directory. Without `keys`, anybody may read and write."""
     (directory / "s3.json").write_text(json.dumps(_identities()))
     (directory / "data").mkdir()
     master, volume, filer, port = _free_ports(4)
@@ -137,7 +137,7 @@ def gcs() -> Iterator[Gcs]:
 
 
 class FaultyProxy:
-    """Passes on what comes, to the byte; but its first connections may go wrong."""
+    """Forwards connections to a port of this machine. The first ones may be refused or cut."""
 
     def __init__(
         self,
@@ -148,15 +148,17 @@ class FaultyProxy:
         upwards: bool = False,
         on_cut: Callable[[], object] = lambda: None,
     ) -> None:
-        """`refuse`: so many are answered by 503. `cut`: so many break `after` some bytes of data, and `on_cut`
-        happens."""
+        """`refuse`: how many connections get a 503. `cut`: how many are cut after `after` bytes, calling `on_cut`.
+
+        `upwards`: counts the bytes from the client, not those from the server.
+        """
         self._store_port = port
         self._on_cut = on_cut
         self.refuse, self.cut, self._after, self._upwards = refuse, cut, after, upwards
         self.reached = threading.Event()
-        """Some connection has carried `after` bytes."""
+        """Set when a connection has carried `after` bytes."""
         self.flowing = threading.Event()
-        """Cleared: what comes next waits there."""
+        """Clear it to hold back all data until it is set again."""
         self.flowing.set()
         self._sockets = [socket.create_server(("127.0.0.1", 0))]
         self._threads: list[threading.Thread] = []
@@ -264,7 +266,7 @@ def _directory() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _running(command: list[str], directory: Path) -> Iterator[None]:
-    """Killed at the end: SeaweedFS takes ten seconds to say goodbye, and its data goes anyway."""
+    """Kills the process at the end: SeaweedFS takes ten seconds to stop, and its data is removed anyway."""
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory, env={**os.environ})
     try:
@@ -275,9 +277,9 @@ def _running(command: list[str], directory: Path) -> Iterator[None]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Each with its double at 10 000 more, where SeaweedFS listens for gRPC."""
+    """Each port is free, and so is the one 10 000 above it, where SeaweedFS listens for gRPC."""
     found: list[int] = []
-    # Far apart for tests that run beside each other, whose process numbers are neighbours.
+    # Test processes that run in parallel have adjacent process ids: they start at ports far apart.
     for port in range(20000 + os.getpid() * 101 % 9000, 32000):
         with socket.socket() as http, socket.socket() as grpc, contextlib.suppress(OSError):
             http.bind(("127.0.0.1", port))
@@ -295,11 +297,11 @@ def _wait_for_port(port: int) -> None:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         time.sleep(0.05)
-    raise AssertionError(f"nobody listens on {port}")
+    raise AssertionError(f"no process listens on port {port}")
 
 
 def _wait_for_s3(server: S3, keys: bool) -> None:
-    """Until it takes an object: its volumes come some time after its port."""
+    """Waits until it accepts an object: its volumes are ready some time after its port."""
     from obstore.store import S3Store
 
     store = S3Store(
@@ -325,11 +327,11 @@ def _wait_for_s3(server: S3, keys: bool) -> None:
 
 
 def _make_bucket(server: S3) -> None:
-    """Without keys, nobody may make one by putting something into it."""
+    """Without keys, SeaweedFS does not create a bucket when an object is put into it."""
     request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT")
     try:
         urllib.request.urlopen(request, timeout=10).close()
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code != 409:  # it is there
+        if error.code != 409:  # it exists
             raise

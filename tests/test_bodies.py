@@ -1,4 +1,4 @@
-"""A request's body: whole, or refused as soon as it is too large or too late; and what all of them may take."""
+"""Request bodies: read whole, or refused if they are too large or too late; and the memory that all may use."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from turnout.errors import Busy, Invalid, TooLarge
 
 
 def read(*messages: dict[str, Any], declared: bytes | None = None, **options: Any) -> bytes | None:
-    """With messages that come one after the other; then none comes any more."""
+    """Reads a body from these messages. After the last one, `receive` waits for ever."""
     queue = iter(messages)
 
     async def receive() -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_a_document_of_too_many_values_is_refused() -> None:
         asyncio.run(read_whole())
 
 
-# What all of them may take
+# The memory of all bodies.
 
 
 def receiving(*messages: dict[str, Any]) -> Receive:

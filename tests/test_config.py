@@ -1,4 +1,4 @@
-"""Settings that cannot be, told in words that the file's author knows; and the sample of the documentation."""
+"""Error messages for wrong settings, and the sample in the documentation."""
 
 import re
 from pathlib import Path

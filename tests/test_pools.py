@@ -1,4 +1,4 @@
-"""Threads for work that would hold up the event loop."""
+"""Thread pools for work that would block the event loop."""
 
 import asyncio
 import subprocess

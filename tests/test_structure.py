@@ -1,4 +1,4 @@
-"""The structure of the project: which package imports which, who reads the environment, no dead link in the docs."""
+"""The structure of the project: import rules, who reads the environment, length of modules, links in the docs."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ LONGEST_MODULE = 500
 
 FOR_ALL = {"bodies", "chaos", "child_processes", "config", "errors", "limits", "paths", "pools", "waiting"}
 
-# What each package may import besides itself and FOR_ALL. The lines for its modules add to those of the package.
+# What each package may import besides itself and FOR_ALL. A line for a module adds to the line of its package.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["app"] = set(MAY_IMPORT)
 
-# `job` is pure: nothing in it can reach a clock, a disk, a process or a socket.
+# `job` is pure: it must not use a clock, the disk, a process or a socket.
 IMPURE = {
     "asyncio", "multiprocessing", "os", "shutil", "signal", "socket", "sqlalchemy",
     "sqlite3", "starlette", "subprocess", "tempfile", "threading", "time", "uvicorn",
@@ -67,13 +67,13 @@ MODULES = sorted(SOURCES.rglob("*.py"))
 
 
 def dotted(path: Path) -> str:
-    """`src/turnout/job/spec.py` is `job.spec`, a package is its folder's name."""
+    """`job.spec` for `src/turnout/job/spec.py`, `job` for `src/turnout/job/__init__.py`."""
     parts = path.relative_to(SOURCES).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
 RUNS_IN_JOBS = "dialects.modelarts.search.autosearch"
-"""It runs in the programs of jobs only."""
+"""This module runs only inside jobs, so it may read the environment and needs no other package."""
 
 
 def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
@@ -84,7 +84,7 @@ def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecor
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The full names of what a file imports, wherever in it the import stands."""
+    """The full names of all imports of a file, including those inside functions."""
     package = ["turnout", *path.relative_to(SOURCES).parent.parts]
     for node in ast.walk(ast.parse(path.read_bytes())):
         match node:
@@ -102,7 +102,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def turnout_imports(path: Path) -> Iterator[str]:
-    """What a file imports of Turnout's packages (`__version__` is none), without `turnout.`."""
+    """The modules of Turnout that a file imports, without the prefix `turnout.`. `__version__` does not count."""
     for name in imports(path):
         root, _, rest = name.partition(".")
         package = SOURCES / rest.partition(".")[0]
@@ -225,8 +225,8 @@ def test_no_link_is_dead(document: Path):
     for link in links(document):
         name, _, anchor = unquote(link).partition("#")
         target = (document.parent / name).resolve() if name else document
-        assert target.exists(), f"{link} leads nowhere"
-        assert target.is_relative_to(ROOT), f"{link} leads out of the repository"
+        assert target.exists(), f"{link}: there is no such file"
+        assert target.is_relative_to(ROOT), f"{link} is outside of the repository"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{name or document.name} has no heading #{anchor}"
 
@@ -235,7 +235,7 @@ def test_no_link_is_dead(document: Path):
 def test_threads_come_from_the_pools(path: Path):
     """asyncio has only a few threads of its own: one caller that blocks them blocks all others."""
     if dotted(path).startswith("runner.stager"):
-        return  # a process of its own
+        return  # it runs in its own process
     found = [
         f"line {node.lineno}: {node.attr}"
         for node in ast.walk(ast.parse(path.read_bytes()))
