@@ -5,7 +5,7 @@ import pytest
 
 from tests.running import Service, running
 
-# The tests start processes while gRPC's client has threads: its handlers for a fork can crash then.
+# The tests start processes while gRPC's client runs threads, and its fork handlers can crash then.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
@@ -18,5 +18,5 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """A running service with its default settings, shared by the tests of a module."""
-    with running() as one:
-        yield one.start()
+    with running() as started:
+        yield started.start()

@@ -1,10 +1,10 @@
-"""Running a module of the tests as an ordinary user, which only root can do."""
+"""Runs a test module as the user `nobody`. Only root can do that."""
 
 import pwd
 import subprocess
 from pathlib import Path
 
-# On most machines every user may open /dev/net/tun, on some root only. The copy is seen by these processes alone.
+# On some machines only root may open /dev/net/tun. Only these processes see the copy, which everybody may open.
 _OPEN_TUN = """
 mknod -m 666 "$0" c 10 200 && mount --bind "$0" /dev/net/tun
 exec setpriv --reuid "$1" --regid "$2" --clear-groups -- /usr/bin/python3 -m "$3" "${@:4}"
@@ -14,8 +14,9 @@ exec setpriv --reuid "$1" --regid "$2" --clear-groups -- /usr/bin/python3 -m "$3
 def run_as_nobody(
     module: str, home: Path, *arguments: str, code: Path, path: str = "", timeout: float = 100
 ) -> subprocess.CompletedProcess[str]:
-    """`code`, or what is in `path`, has the packages that the module needs; `home`, which is the user's, is its first
-    argument.
+    """Runs `python -m module home arguments…` in the directory `code`.
+
+    `path` is the PYTHONPATH; empty: `code`. `home` must belong to that user.
     """
     nobody = pwd.getpwnam("nobody")
     user = (str(nobody.pw_uid), str(nobody.pw_gid))

@@ -1,4 +1,4 @@
-"""A real service in a process of its own, to be talked to, killed and started again."""
+"""A real service in its own process. Tests call it, kill it and start it again."""
 
 import json
 import os
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Service:
-    """Its data directory is one that the job's user can reach."""
+    """A service on a free port. The users of jobs must be able to reach `data`."""
 
     def __init__(
         self, data: Path, config: str = "", env: Mapping[str, str] = {}, user: int | None = None
@@ -47,10 +47,10 @@ class Service:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *flags: str, wait: bool = True, through: Sequence[str] = (), **env: str) -> "Service":
-        """`through` is a command that runs the one behind it, such as `nice`."""
+    def start(self, *flags: str, wait: bool = True, wrapper: Sequence[str] = (), **env: str) -> "Service":
+        """`wrapper` is a command that runs the one after it, such as `nice`."""
         command = [
-            *through,
+            *wrapper,
             python_for(self.user),
             "-m",
             "turnout.cli.main",
@@ -82,7 +82,7 @@ class Service:
         return self
 
     def wait_until_up(self) -> None:
-        """It answers, and its engines have told what they hold."""
+        """Waits until it answers and its engines have reported what they hold."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             assert self.process is not None
@@ -91,8 +91,8 @@ class Service:
                     f"the service ended with {self.process.returncode}:\n{self.log.read_text()}"
                 )
             try:
-                with urllib.request.urlopen(self.endpoint + "/metrics", timeout=5) as answer:
-                    if b"turnout_engines_ready 1" in answer.read():
+                with urllib.request.urlopen(self.endpoint + "/metrics", timeout=5) as response:
+                    if b"turnout_engines_ready 1" in response.read():
                         return
             except OSError:
                 pass
@@ -100,7 +100,7 @@ class Service:
         raise AssertionError(f"the service does not answer:\n{self.log.read_text()}")
 
     def kill(self) -> None:
-        """As `kill -9` would."""
+        """Sends SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -111,11 +111,11 @@ class Service:
         return self.process.wait(20)
 
     def wait_for_death(self) -> None:
-        """Of a service that kills itself at a named point."""
+        """Waits for the end of a service that kills itself at a named point."""
         assert self.process is not None
         self.process.wait(30)
 
-    # As clients see it
+    # Client calls.
 
     def sdk(self, method: str = "POST", sign: str = "TC3-HMAC-SHA256") -> tia_client.TiaClient:
         http = HttpProfile(
@@ -141,7 +141,7 @@ class Service:
         self.sdk().DeleteJob(request)
 
     def logs(self, name: str, cluster: str = "ap-beijing", limit: int = 1000) -> list[Any]:
-        """Every line, page by page."""
+        """All lines, fetched page by page."""
         lines: list[Any] = []
         context = ""
         while True:
@@ -158,8 +158,8 @@ class Service:
     def native(self, path: str, timeout: float = 90) -> Any:
         headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}"}
         request = urllib.request.Request(self.endpoint + "/turnout/v1" + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return json.load(response)
 
     def put(self, url: str, content: str | bytes = "something", key: Key = KEY) -> None:
         """Uploads an object, as `turnout cp` does."""
@@ -184,7 +184,7 @@ class Service:
         return self.native(f"/jobs/{name}/explain")
 
     def clean(self) -> None:
-        """End the service, and its supervisor with all that it keeps."""
+        """Kills the service, its supervisor, and everything that runs below them."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -197,7 +197,7 @@ class Service:
 def running(
     config: str = "", env: Mapping[str, str] | None = None, user: int | None = None
 ) -> Iterator[Service]:
-    """A service in a directory of its own; nothing of it is left afterwards."""
+    """A service in a temporary directory. At the end its processes are killed and the directory is removed."""
     with reachable_directory(user) as directory:
         data = directory / "data"
         service = Service(data, config, env or {}, user)
@@ -209,7 +209,7 @@ def running(
 
 @contextmanager
 def reachable_directory(user: int | None = None) -> Iterator[Path]:
-    """One that every user of the machine can reach, unlike pytest's own."""
+    """A temporary directory that every user can reach, unlike pytest's `tmp_path`."""
     directory = Path(tempfile.mkdtemp(prefix="turnout-test-"))
     directory.chmod(0o755)
     if user is not None:
@@ -221,20 +221,20 @@ def reachable_directory(user: int | None = None) -> Iterator[Path]:
 
 
 def python_for(user: int | None) -> str:
-    """This interpreter, or for another user one that they may execute."""
+    """This interpreter, or the system's if the user may not execute this one."""
     closed = any(not parent.stat().st_mode & 0o001 for parent in Path(sys.executable).resolve().parents)
     return sys.executable if user is None or not closed else "/usr/bin/python3"
 
 
 def python_path() -> str:
-    """For interpreters that do not know our virtual environment."""
+    """The PYTHONPATH for an interpreter outside of the virtual environment."""
     return os.pathsep.join(
         [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
     )
 
 
 def supervisor_pid(data: Path) -> int | None:
-    """Whoever has the supervisor's lock of this data directory open."""
+    """The process id of the supervisor of this data directory; None if there is none."""
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             try:
@@ -257,13 +257,13 @@ def children(pid: int) -> list[int]:
 
 
 def end_tree(pid: int) -> None:
-    """Only what we started: the supervisor and its descendants."""
+    """Kills a process and its descendants."""
     descendants = children(pid)
     for child in descendants:
         descendants += children(child)
-    for one in [pid, *descendants]:
+    for process in [pid, *descendants]:
         with suppress(ProcessLookupError):
-            os.kill(one, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
 
 
 def free_port() -> int:
@@ -273,10 +273,10 @@ def free_port() -> int:
 
 
 def children_with(parent: int, word: str) -> list[psutil.Process]:
-    """Those with such a word in their command line."""
+    """The child processes that have `word` in their command line."""
     found: list[psutil.Process] = []
     for child in psutil.Process(parent).children():
         with suppress(psutil.NoSuchProcess):  # a zombie, or gone meanwhile
-            if any(word in one for one in child.cmdline()):
+            if any(word in argument for argument in child.cmdline()):
                 found.append(child)
     return found

@@ -1,4 +1,4 @@
-"""Real object stores, each a process of its own, and a wire in front of them that breaks when it is told to."""
+"""Real object stores, each in its own process, and a proxy that breaks connections to them."""
 
 import contextlib
 import importlib
@@ -35,10 +35,10 @@ class S3:
         self.endpoint = f"http://127.0.0.1:{port}"
 
     def backing(self, bucket: str = "", port: int = 0, keys: tuple[str, str] = ADMIN) -> dict[str, str]:
-        """A place of its own for each call that names no bucket."""
-        place = bucket or f"{BUCKET}/{uuid.uuid4().hex[:12]}"
+        """The settings of a bucket. Without `bucket`, each call gets a prefix of its own."""
+        location = bucket or f"{BUCKET}/{uuid.uuid4().hex[:12]}"
         return {
-            "url": f"s3://{place}",
+            "url": f"s3://{location}",
             "endpoint": f"http://127.0.0.1:{port or self.port}",
             "region": "us-east-1",
             "key": keys[0],
@@ -46,7 +46,7 @@ class S3:
         }
 
     def unfinished_uploads(self) -> list[str]:
-        """Multipart uploads that nobody completed or aborted: SeaweedFS keeps them as directories."""
+        """Multipart uploads that were neither completed nor aborted. SeaweedFS stores them as directories."""
         url = f"http://127.0.0.1:{self._filer}/buckets/{BUCKET}/.uploads/"
         request = urllib.request.Request(url, headers={"Accept": "application/json"})
         try:
@@ -58,13 +58,13 @@ class S3:
 
 
 class Xml:
-    """SeaweedFS again, without keys: what obstore says to Google is the XML API, and that is S3's but for who signs."""
+    """SeaweedFS without keys. obstore speaks the XML API to Google, which differs from S3's only in its signatures."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
     def backing(self) -> dict[str, str | bool]:
-        """A place of its own for each call."""
+        """Each call gets a prefix of its own."""
         url = f"gs://{BUCKET}/{uuid.uuid4().hex[:12]}"
         return {"url": url, "endpoint": f"http://127.0.0.1:{self._port}", "anonymous": True}
 
@@ -83,7 +83,7 @@ class Gcs:
         self._post("/storage/v1/b", json.dumps({"name": name}).encode())
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
-        """By the JSON API: it does not know the PUT of the XML API, by which obstore writes."""
+        """Uses the JSON API, because the server does not support the PUT of the XML API, which obstore uses."""
         name = urllib.request.quote(key, safe="")  # pyright: ignore[reportAttributeAccessIssue]
         self._post(f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}", data)
 
@@ -106,16 +106,16 @@ def xml() -> Iterator[Xml]:
 
 @contextlib.contextmanager
 def seaweed(directory: Path, keys: bool = True) -> Iterator[S3]:
-    """Keeps its data in the directory. Without `keys`, it is open to everyone."""
+    """Stores its data in the directory. Without `keys`, anybody may read and write."""
     (directory / "s3.json").write_text(json.dumps(_identities()))
     (directory / "data").mkdir()
     master, volume, filer, port = _free_ports(4)
-    words = f"server -dir={directory}/data -ip=127.0.0.1 -ip.bind=127.0.0.1"
-    words += f" -master.port={master} -volume.port={volume} -volume.max=60 -master.volumeSizeLimitMB=1024"
-    words += f" -filer -filer.port={filer} -s3 -s3.port={port}"
-    words += f" -s3.config={directory}/s3.json" if keys else ""
-    words += " -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false"
-    with _running([str(WEED), *words.split()], directory):
+    options = f"server -dir={directory}/data -ip=127.0.0.1 -ip.bind=127.0.0.1"
+    options += f" -master.port={master} -volume.port={volume} -volume.max=60 -master.volumeSizeLimitMB=1024"
+    options += f" -filer -filer.port={filer} -s3 -s3.port={port}"
+    options += f" -s3.config={directory}/s3.json" if keys else ""
+    options += " -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false"
+    with _running([str(WEED), *options.split()], directory):
         server = S3(port, filer)
         _wait_for_s3(server, keys)
         yield server
@@ -130,14 +130,14 @@ def gcs() -> Iterator[Gcs]:
     )
     with _directory() as directory:
         (port,) = _free_ports(1)
-        words = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -public-host 127.0.0.1:{port}"
-        with _running([str(binary), *words.split()], directory):
+        options = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -public-host 127.0.0.1:{port}"
+        with _running([str(binary), *options.split()], directory):
             _wait_for_port(port)
             yield Gcs(port)
 
 
-class Wire:
-    """Passes on what comes, to the byte; but its first connections may go wrong."""
+class FaultyProxy:
+    """Forwards connections to a port of this machine. The first ones may be refused or cut."""
 
     def __init__(
         self,
@@ -146,18 +146,20 @@ class Wire:
         cut: int = 0,
         after: int = 0,
         upwards: bool = False,
-        meanwhile: Callable[[], object] = lambda: None,
+        on_cut: Callable[[], object] = lambda: None,
     ) -> None:
-        """`refuse`: so many are answered by 503. `cut`: so many break `after` some bytes of data, and `meanwhile`
-        happens."""
-        self._to = port
-        self._meanwhile = meanwhile
+        """`refuse`: how many connections get a 503. `cut`: how many are cut after `after` bytes, calling `on_cut`.
+
+        `upwards`: counts the bytes from the client, not those from the server.
+        """
+        self._store_port = port
+        self._on_cut = on_cut
         self.refuse, self.cut, self._after, self._upwards = refuse, cut, after, upwards
         self.reached = threading.Event()
-        """Some connection has carried `after` bytes."""
-        self.held = threading.Event()
-        """Cleared: what comes next waits there."""
-        self.held.set()
+        """Set when a connection has carried `after` bytes."""
+        self.flowing = threading.Event()
+        """Clear it to hold back all data until it is set again."""
+        self.flowing.set()
         self._sockets = [socket.create_server(("127.0.0.1", 0))]
         self._threads: list[threading.Thread] = []
         self.port: int = self._sockets[0].getsockname()[1]
@@ -165,18 +167,18 @@ class Wire:
         self._start(self._accept)
 
     def close(self) -> None:
-        self.held.set()
+        self.flowing.set()
         _shut(self._sockets[0])
         self._threads[0].join()
-        for one in self._sockets:
-            _shut(one)
-        for one in self._threads:
-            one.join()
-        for one in self._sockets:
-            one.close()
+        for connection in self._sockets:
+            _shut(connection)
+        for thread in self._threads:
+            thread.join()
+        for connection in self._sockets:
+            connection.close()
 
-    def _start(self, run: Callable[..., None], *words: object) -> None:
-        self._threads.append(threading.Thread(target=run, args=words))
+    def _start(self, run: Callable[..., None], *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=run, args=arguments))
         self._threads[-1].start()
 
     def _accept(self) -> None:
@@ -188,10 +190,10 @@ class Wire:
                     self.refuse -= 1
                     self._start(self._refuse, client)
                     continue
-                store = socket.create_connection(("127.0.0.1", self._to))
+                store = socket.create_connection(("127.0.0.1", self._store_port))
                 self._sockets.append(store)
-                self._start(self._pump, client, store, True)
-                self._start(self._pump, store, client, False)
+                self._start(self._forward, client, store, True)
+                self._start(self._forward, store, client, False)
 
     def _refuse(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -199,53 +201,58 @@ class Wire:
             client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         _shut(client)
 
-    def _pump(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, up: bool) -> None:
         carried = 0
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                self.held.wait()
+                self.flowing.wait()
                 carried += len(data)
                 if up is self._upwards and self._after and carried > self._after:
                     self.reached.set()
                     if self.cut > 0:
                         self.cut -= 1
-                        self._meanwhile()
+                        self._on_cut()
                         break
-                sink.sendall(data)
+                target.sendall(data)
         _shut(source)
-        _shut(sink)
+        _shut(target)
 
 
 @contextlib.contextmanager
-def wire(
+def faulty_proxy(
     port: int,
     refuse: int = 0,
     cut: int = 0,
     after: int = 0,
     upwards: bool = False,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Iterator[Wire]:
-    one = Wire(port, refuse, cut, after, upwards, meanwhile)
+    on_cut: Callable[[], object] = lambda: None,
+) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(port, refuse, cut, after, upwards, on_cut)
     try:
-        yield one
+        yield proxy
     finally:
-        one.close()
+        proxy.close()
 
 
-def _shut(one: socket.socket) -> None:
+def _shut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _identities() -> dict[str, list[dict[str, object]]]:
-    def one(keys: tuple[str, str], actions: list[str]) -> dict[str, object]:
+    def identity(keys: tuple[str, str], actions: list[str]) -> dict[str, object]:
         return {
             "name": keys[0],
             "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}],
             "actions": actions,
         }
 
-    return {"identities": [one(ADMIN, ["Admin", "Read", "List", "Write"]), one(READER, ["Read", "List"])]}
+    return {
+        "identities": [
+            identity(ADMIN, ["Admin", "Read", "List", "Write"]),
+            identity(READER, ["Read", "List"]),
+        ]
+    }
 
 
 @contextlib.contextmanager
@@ -259,7 +266,7 @@ def _directory() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _running(command: list[str], directory: Path) -> Iterator[None]:
-    """Killed at the end: SeaweedFS takes ten seconds to say goodbye, and its data goes anyway."""
+    """Kills the process at the end: SeaweedFS takes ten seconds to stop, and its data is removed anyway."""
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory, env={**os.environ})
     try:
@@ -270,13 +277,13 @@ def _running(command: list[str], directory: Path) -> Iterator[None]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Each with its double at 10 000 more, where SeaweedFS listens for gRPC."""
+    """Each port is free, and so is the one 10 000 above it, where SeaweedFS listens for gRPC."""
     found: list[int] = []
-    # Far apart for tests that run beside each other, whose process numbers are neighbours.
+    # Test processes that run in parallel have adjacent process ids: they start at ports far apart.
     for port in range(20000 + os.getpid() * 101 % 9000, 32000):
-        with socket.socket() as one, socket.socket() as double, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            double.bind(("127.0.0.1", port + 10000))
+        with socket.socket() as http, socket.socket() as grpc, contextlib.suppress(OSError):
+            http.bind(("127.0.0.1", port))
+            grpc.bind(("127.0.0.1", port + 10000))
             found.append(port)
         if len(found) == count:
             return found
@@ -290,11 +297,11 @@ def _wait_for_port(port: int) -> None:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         time.sleep(0.05)
-    raise AssertionError(f"nobody listens on {port}")
+    raise AssertionError(f"no process listens on port {port}")
 
 
 def _wait_for_s3(server: S3, keys: bool) -> None:
-    """Until it takes an object: its volumes come some time after its port."""
+    """Waits until it accepts an object: its volumes are ready some time after its port."""
     from obstore.store import S3Store
 
     store = S3Store(
@@ -320,11 +327,11 @@ def _wait_for_s3(server: S3, keys: bool) -> None:
 
 
 def _make_bucket(server: S3) -> None:
-    """Without keys, nobody may make one by putting something into it."""
+    """Without keys, SeaweedFS does not create a bucket when an object is put into it."""
     request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT")
     try:
         urllib.request.urlopen(request, timeout=10).close()
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code != 409:  # it is there
+        if error.code != 409:  # it exists
             raise

@@ -1,4 +1,4 @@
-"""A request's body: whole, or refused as soon as it is too large or too late; and what all of them may take."""
+"""Request bodies: read whole, or refused if they are too large or too late; and the memory that all may use."""
 
 import asyncio
 import contextlib
@@ -13,50 +13,50 @@ from turnout.errors import Busy, Invalid, TooLarge
 
 
 def read(*messages: dict[str, Any], declared: bytes | None = None, **options: Any) -> bytes | None:
-    """With messages that come one after the other; then none comes any more."""
-    coming = iter(messages)
+    """Reads a body from these messages. After the last one, `receive` waits for ever."""
+    queue = iter(messages)
 
     async def receive() -> dict[str, Any]:
-        for message in coming:
+        for message in queue:
             return message
         await asyncio.Event().wait()
         raise AssertionError
 
     headers = {} if declared is None else {b"content-length": declared}
 
-    async def whole() -> bytes | None:
+    async def read_whole() -> bytes | None:
         with Bodies().open(known("p")) as reservation:
             return await read_body(reservation, headers, receive, 10, **options)
 
-    return asyncio.run(whole())
+    return asyncio.run(read_whole())
 
 
 def part(data: bytes, *, more: bool = False) -> dict[str, Any]:
     return {"type": "http.request", "body": data, "more_body": more}
 
 
-def test_it_comes_in_one_piece_or_in_many() -> None:
+def test_a_body_arrives_in_one_piece_or_in_many() -> None:
     assert read(part(b"0123456789")) == b"0123456789"
     assert read(part(b"01", more=True), part(b"", more=True), part(b"23")) == b"0123"
 
 
-def test_whoever_hangs_up_is_not_answered() -> None:
+def test_a_client_that_disconnects_gets_no_answer() -> None:
     assert read(part(b"01", more=True), {"type": "http.disconnect"}) is None
 
 
 @pytest.mark.parametrize("declared", [b"11", b"9" * 5000])
-def test_too_large_a_one_is_refused_before_it_comes(declared: bytes) -> None:
+def test_a_body_that_declares_too_large_a_length_is_refused_before_it_arrives(declared: bytes) -> None:
     with pytest.raises(TooLarge, match="may have 10 bytes"):
         read(declared=declared)
 
 
-def test_too_large_a_one_is_refused_as_soon_as_it_is() -> None:
+def test_a_body_is_refused_as_soon_as_it_is_too_large() -> None:
     with pytest.raises(TooLarge, match="no more than 10"):
         read(part(b"01234567890", more=True), too_large="no more than {limit}")
 
 
 @pytest.mark.parametrize("messages", [[], [part(b"01", more=True)]])
-def test_one_that_does_not_come_is_refused(
+def test_a_body_that_does_not_arrive_in_time_is_refused(
     messages: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
@@ -65,30 +65,30 @@ def test_one_that_does_not_come_is_refused(
     assert caught.value.code == "Late"
 
 
-def test_strangers_may_send_64_kilobytes() -> None:
-    async def whole() -> None:
+def test_an_unauthenticated_sender_may_send_64_kilobytes() -> None:
+    async def read_whole() -> None:
         with Bodies().open(STRANGER) as reservation:
             await read_body(reservation, {b"content-length": b"70000"}, nothing, 10 << 20)
 
     with pytest.raises(TooLarge, match="may have 65536 bytes"):
-        asyncio.run(whole())
+        asyncio.run(read_whole())
 
 
 def test_a_document_of_too_many_values_is_refused() -> None:
     flood = b"[" + b"{}," * 300_000 + b"{}]"
 
-    async def whole() -> None:
+    async def read_whole() -> None:
         with Bodies().open(known("p")) as reservation:
-            await read_body(reservation, {}, coming(part(flood)), 10 << 20)
+            await read_body(reservation, {}, receiving(part(flood)), 10 << 20)
 
     with pytest.raises(TooLarge, match="250000 values"):
-        asyncio.run(whole())
+        asyncio.run(read_whole())
 
 
-# What all of them may take
+# The memory of all bodies.
 
 
-def coming(*messages: dict[str, Any]) -> Receive:
+def receiving(*messages: dict[str, Any]) -> Receive:
     rest = iter(messages)
 
     async def receive() -> dict[str, Any]:
@@ -100,7 +100,7 @@ def coming(*messages: dict[str, Any]) -> Receive:
     return receive
 
 
-nothing = coming()
+nothing = receiving()
 
 
 async def test_a_sender_waits_only_for_its_own_bodies() -> None:
@@ -133,14 +133,16 @@ async def test_unauthenticated_senders_do_not_keep_out_known_ones(monkeypatch: p
     budget = Bodies(64 << 20)
     with contextlib.ExitStack() as held:
         strangers = [held.enter_context(budget.open(STRANGER)) for _ in range(1000)]
-        came = await asyncio.gather(*(one.reserve(64 << 10) for one in strangers), return_exceptions=True)
-        assert [type(one) for one in came].count(Busy) == 1000 - 128
+        results = await asyncio.gather(
+            *(reservation.reserve(64 << 10) for reservation in strangers), return_exceptions=True
+        )
+        assert [type(result) for result in results].count(Busy) == 1000 - 128
         for sender in (claimed("key"), known("p")):
             with budget.open(sender) as reservation:
                 await asyncio.wait_for(reservation.reserve(10 << 20), 5)
 
 
-async def test_a_slow_body_gives_way_to_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_body_is_refused_when_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "SLOW_SECONDS", 0.05)
     monkeypatch.setattr(bodies, "SLOW_RATE", 1 << 40)
     budget = Bodies(64 << 20)
@@ -148,7 +150,7 @@ async def test_a_slow_body_gives_way_to_those_that_wait(monkeypatch: pytest.Monk
     async def slow() -> None:
         with budget.open(claimed("key")) as reservation:
             headers = {b"content-length": str(10 << 20).encode()}
-            await read_body(reservation, headers, coming(part(b"{", more=True)), 10 << 20)
+            await read_body(reservation, headers, receiving(part(b"{", more=True)), 10 << 20)
 
     stalled = asyncio.create_task(slow())
     await asyncio.sleep(0)
@@ -178,9 +180,9 @@ async def test_the_sender_that_holds_least_goes_first() -> None:
     assert order == ["new", "p"]
 
 
-async def test_memory_is_given_back_after_much_was_held() -> None:
-    given = asyncio.Event()
-    budget = Bodies(64 << 20, given.set)
+async def test_memory_is_released_after_a_large_reservation() -> None:
+    released = asyncio.Event()
+    budget = Bodies(64 << 20, released.set)
     with budget.open(known("p")) as reservation:
         await reservation.reserve(10 << 20)
-    await asyncio.wait_for(given.wait(), 5)
+    await asyncio.wait_for(released.wait(), 5)

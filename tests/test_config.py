@@ -1,4 +1,4 @@
-"""Settings that cannot be, told in words that the file's author knows; and the sample of the documentation."""
+"""Error messages for wrong settings, and the sample in the documentation."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ('[server]\nport = "x"', "[server] port must be a whole number, not text"),
         ("[server]\nport = 99999", "[server] port must be from 0 to 65535, not 99999"),
@@ -49,15 +49,15 @@ OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
         ("[sever]", "[top level] has no setting sever; did you mean server?"),
     ],
 )
-def test_what_is_wrong_with_a_setting(tmp_path, text, complaint):
+def test_the_message_for_a_wrong_setting(tmp_path, text, message):
     file = tmp_path / "turnout.toml"
     file.write_text(text)
     with pytest.raises(Misconfigured) as raised:
         config.load(str(file))
-    assert raised.value.message.removeprefix(f"{file}: ") == complaint
+    assert raised.value.message.removeprefix(f"{file}: ") == message
 
 
-def test_a_pool_on_a_cluster_that_is_not_there(tmp_path):
+def test_a_pool_on_an_unknown_cluster(tmp_path):
     file = tmp_path / "turnout.toml"
     file.write_text('[pools.p]\ncluster = "moon"')
     with pytest.raises(
@@ -80,7 +80,7 @@ def test_a_runtime_that_does_not_exist(tmp_path):
         app.check(config.load(str(file)))
 
 
-def test_the_sample_of_the_documentation_can_be_pasted(tmp_path):
+def test_the_sample_in_the_documentation_is_valid(tmp_path):
     sample = re.search(r"```toml\n(.*?)```", OPERATIONS.read_text(), re.DOTALL)
     assert sample
     file = tmp_path / "turnout.toml"

@@ -1,4 +1,4 @@
-"""Threads for work that would hold up the event loop."""
+"""Thread pools for work that would block the event loop."""
 
 import asyncio
 import subprocess
@@ -11,7 +11,7 @@ from turnout.errors import TimedOut
 from turnout.pools import ThreadPool
 
 
-async def test_what_comes_of_it_comes_back() -> None:
+async def test_run_returns_the_result_or_raises_the_error() -> None:
     pool = ThreadPool("test", 2, 1)
     assert await pool.run("a", divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
@@ -32,7 +32,7 @@ async def test_projects_take_turns() -> None:
     assert "".join(order) == "abcaba"
 
 
-async def test_no_project_has_all_threads() -> None:
+async def test_one_project_cannot_use_all_threads() -> None:
     pool = ThreadPool("test", 3, 2)
     gate = threading.Event()
     stuck = [asyncio.create_task(pool.run("a", gate.wait)) for _ in range(8)]
@@ -43,24 +43,24 @@ async def test_no_project_has_all_threads() -> None:
     await asyncio.gather(*stuck)
 
 
-async def test_who_has_gone_costs_nothing_more() -> None:
+async def test_a_cancelled_call_is_not_run() -> None:
     pool = ThreadPool("test", 1, 1)
     gate = threading.Event()
     done: list[int] = []
     first = asyncio.create_task(pool.run("a", gate.wait))
     await asyncio.sleep(0)
-    gone = [asyncio.create_task(pool.run("a", done.append, n)) for n in range(3)]
+    cancelled = [asyncio.create_task(pool.run("a", done.append, n)) for n in range(3)]
     await asyncio.sleep(0)
-    for task in gone:
+    for task in cancelled:
         task.cancel()
-    await asyncio.gather(*gone, return_exceptions=True)
+    await asyncio.gather(*cancelled, return_exceptions=True)
     gate.set()
     await first
     await pool.run("a", done.append, 9)
     assert done == [9]
 
 
-async def test_who_waits_for_a_stuck_thread_is_told_and_others_go_on() -> None:
+async def test_a_call_that_waits_for_a_stuck_thread_times_out_and_others_go_on() -> None:
     pool = ThreadPool("test", 2, 1)
     gate = threading.Event()
     with pytest.raises(TimedOut, match="no answer within"):
@@ -70,7 +70,7 @@ async def test_who_waits_for_a_stuck_thread_is_told_and_others_go_on() -> None:
     assert await pool.run("a", int, "8") == 8
 
 
-async def test_nobody_waits_for_what_is_posted() -> None:
+async def test_post_does_not_wait() -> None:
     pool = ThreadPool("test", 1, 1)
     done = threading.Event()
     pool.post("a", done.set)
@@ -78,7 +78,7 @@ async def test_nobody_waits_for_what_is_posted() -> None:
     assert done.is_set()
 
 
-def test_a_stuck_thread_does_not_keep_the_process() -> None:
+def test_a_stuck_thread_does_not_keep_the_process_alive() -> None:
     program = """
 import asyncio, threading
 from turnout import pools

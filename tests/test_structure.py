@@ -1,4 +1,4 @@
-"""The structure of the project: which package imports which, who reads the environment, no dead link in the docs."""
+"""The structure of the project: import rules, who reads the environment, length of modules, links in the docs."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ LONGEST_MODULE = 500
 
 FOR_ALL = {"bodies", "chaos", "child_processes", "config", "errors", "limits", "paths", "pools", "waiting"}
 
-# What each package may import besides itself and FOR_ALL. The lines for its modules add to those of the package.
+# What each package may import besides itself and FOR_ALL. A line for a module adds to the line of its package.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["app"] = set(MAY_IMPORT)
 
-# `job` is pure: nothing in it can reach a clock, a disk, a process or a socket.
+# `job` is pure: it must not use a clock, the disk, a process or a socket.
 IMPURE = {
     "asyncio", "multiprocessing", "os", "shutil", "signal", "socket", "sqlalchemy",
     "sqlite3", "starlette", "subprocess", "tempfile", "threading", "time", "uvicorn",
@@ -67,13 +67,13 @@ MODULES = sorted(SOURCES.rglob("*.py"))
 
 
 def dotted(path: Path) -> str:
-    """`src/turnout/job/spec.py` is `job.spec`, a package is its folder's name."""
+    """`job.spec` for `src/turnout/job/spec.py`, `job` for `src/turnout/job/__init__.py`."""
     parts = path.relative_to(SOURCES).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-SHIPPED = "dialects.modelarts.search.autosearch"
-"""It runs in the programs of jobs only."""
+RUNS_IN_JOBS = "dialects.modelarts.search.autosearch"
+"""This module runs only inside jobs, so it may read the environment and needs no other package."""
 
 
 def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
@@ -84,7 +84,7 @@ def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecor
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The full names of what a file imports, wherever in it the import stands."""
+    """The full names of all imports of a file, including those inside functions."""
     package = ["turnout", *path.relative_to(SOURCES).parent.parts]
     for node in ast.walk(ast.parse(path.read_bytes())):
         match node:
@@ -101,8 +101,8 @@ def imports(path: Path) -> Iterator[str]:
                 yield name
 
 
-def ours(path: Path) -> Iterator[str]:
-    """What a file imports of Turnout's packages (`__version__` is none), without `turnout.`."""
+def turnout_imports(path: Path) -> Iterator[str]:
+    """The modules of Turnout that a file imports, without the prefix `turnout.`. `__version__` does not count."""
     for name in imports(path):
         root, _, rest = name.partition(".")
         package = SOURCES / rest.partition(".")[0]
@@ -110,17 +110,17 @@ def ours(path: Path) -> Iterator[str]:
             yield rest
 
 
-def tops(names: Iterable[str]) -> set[str]:
+def top_packages(names: Iterable[str]) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
 def allowed(module: str) -> set[str]:
-    exact = (MAY_IMPORT[name] for name in MAY_IMPORT if f"{module}.".startswith(f"{name}."))
-    return tops([module]) | FOR_ALL | set().union(*exact)
+    rules = (MAY_IMPORT[name] for name in MAY_IMPORT if f"{module}.".startswith(f"{name}."))
+    return top_packages([module]) | FOR_ALL | set().union(*rules)
 
 
 def test_every_package_has_its_import_rule():
-    packages = tops(map(dotted, MODULES))
+    packages = top_packages(map(dotted, MODULES))
     assert packages <= set(MAY_IMPORT), (
         "a new package needs a line in MAY_IMPORT, and one in docs/architecture.md"
     )
@@ -129,15 +129,15 @@ def test_every_package_has_its_import_rule():
 @modules()
 def test_a_package_imports_only_what_it_may(path: Path):
     may = allowed(dotted(path))
-    strangers = [name for name in ours(path) if not tops([name]) <= may]
-    assert not strangers, f"{dotted(path)} may import only {sorted(may)}"
+    forbidden = [name for name in turnout_imports(path) if not top_packages([name]) <= may]
+    assert not forbidden, f"{dotted(path)} may import only {sorted(may)}"
 
 
 @modules(within="dialects", without=("dialects",))
-def test_a_dialect_does_not_know_another(path: Path):
+def test_a_dialect_imports_no_other_dialect(path: Path):
     others = {folder.name for folder in (SOURCES / "dialects").iterdir() if folder.is_dir()}
     others.discard(dotted(path).split(".")[1])
-    known = {name.split(".")[1] for name in ours(path) if name.startswith("dialects.")}
+    known = {name.split(".")[1] for name in turnout_imports(path) if name.startswith("dialects.")}
     assert not known & others
 
 
@@ -145,7 +145,7 @@ DIALECTS = sorted(path.parent.name for path in (SOURCES / "dialects").glob("*/__
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_dialect_has_the_shape_of_all(name: str):
+def test_all_dialects_have_the_same_modules(name: str):
     parts = {"errors", "routes", "wire"} | (set() if name == "native" else {"translate"})
     assert parts <= {path.stem for path in (SOURCES / "dialects" / name).glob("*.py")}
 
@@ -159,15 +159,15 @@ def test_app_builds_every_dialect_from_the_context():
 
 
 @modules(without=("app", "cli.doctor"))
-def test_only_app_knows_which_engines_there_are(path: Path):
-    known = [name for name in ours(path) if name.startswith("engines.local")]
+def test_only_app_and_doctor_import_an_engine(path: Path):
+    known = [name for name in turnout_imports(path) if name.startswith("engines.local")]
     assert dotted(path).startswith("engines.local") or not known
 
 
 @modules(within="runner.supervisor")
 def test_the_supervisor_needs_the_standard_library_only(path: Path):
     others = (name for name in imports(path) if not name.startswith("turnout.runner.supervisor"))
-    assert tops(others) <= sys.stdlib_module_names
+    assert top_packages(others) <= sys.stdlib_module_names
 
 
 @modules()
@@ -177,15 +177,15 @@ def test_no_module_is_too_long(path: Path):
 
 @modules(within="job")
 def test_the_job_model_is_pure(path: Path):
-    assert not tops(imports(path)) & IMPURE
+    assert not top_packages(imports(path)) & IMPURE
 
 
-@modules(within=SHIPPED)
-def test_what_programs_import_needs_the_standard_library_only(path: Path):
-    assert tops(imports(path)) <= sys.stdlib_module_names
+@modules(within=RUNS_IN_JOBS)
+def test_a_module_that_jobs_import_needs_the_standard_library_only(path: Path):
+    assert top_packages(imports(path)) <= sys.stdlib_module_names
 
 
-@modules(without=("config", SHIPPED))
+@modules(without=("config", RUNS_IN_JOBS))
 def test_only_config_reads_the_environment(path: Path):
     assert not list(environment_reads(path))
 
@@ -225,8 +225,8 @@ def test_no_link_is_dead(document: Path):
     for link in links(document):
         name, _, anchor = unquote(link).partition("#")
         target = (document.parent / name).resolve() if name else document
-        assert target.exists(), f"{link} leads nowhere"
-        assert target.is_relative_to(ROOT), f"{link} leads out of the repository"
+        assert target.exists(), f"{link}: there is no such file"
+        assert target.is_relative_to(ROOT), f"{link} is outside of the repository"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{name or document.name} has no heading #{anchor}"
 
@@ -235,13 +235,13 @@ def test_no_link_is_dead(document: Path):
 def test_threads_come_from_the_pools(path: Path):
     """asyncio has only a few threads of its own: one caller that blocks them blocks all others."""
     if dotted(path).startswith("runner.stager"):
-        return  # a process of its own
-    taken = [
+        return  # it runs in its own process
+    found = [
         f"line {node.lineno}: {node.attr}"
         for node in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(node, ast.Attribute) and node.attr in ("to_thread", "run_in_executor")
     ]
-    assert not taken
+    assert not found
 
 
 def test_every_file_that_the_architecture_names_exists():

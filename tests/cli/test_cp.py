@@ -16,7 +16,7 @@ import google_crc32c
 import pytest
 
 from tests.running import KEY
-from tests.stores import wire
+from tests.stores import faulty_proxy
 from turnout.access import make_token
 
 
@@ -252,7 +252,7 @@ def test_from_and_to_a_pipe(service, bucket, request):
 def test_a_download_resumes_after_broken_connections(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(12 << 20))
     run("cp", "large", "gs://@/large")
-    with wire(service.port, cut=3, after=3 << 20) as bad:
+    with faulty_proxy(service.port, cut=3, after=3 << 20) as bad:
         assert run("cp", "gs://@/large", "back", f"--endpoint={bad.endpoint}") == (0, "", "")
         assert bad.cut == 0
     assert (here / "back").read_bytes() == (here / "large").read_bytes()
@@ -261,7 +261,7 @@ def test_a_download_resumes_after_broken_connections(run, service, bucket, here)
 
 def test_an_upload_restarts_after_a_broken_connection(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(8 << 20))
-    with wire(service.port, cut=1, after=5 << 20, upwards=True) as bad:
+    with faulty_proxy(service.port, cut=1, after=5 << 20, upwards=True) as bad:
         assert run("cp", "large", "gs://@/large", f"--endpoint={bad.endpoint}") == (0, "", "")
         assert bad.cut == 0
     assert (bucket / "large").read_bytes() == (here / "large").read_bytes()
@@ -275,7 +275,7 @@ def test_an_object_that_is_replaced_during_a_download_is_downloaded_again(run, s
     def replace() -> None:
         os.replace(here / "other", bucket / "large")
 
-    with wire(service.port, cut=1, after=3 << 20, meanwhile=replace) as bad:
+    with faulty_proxy(service.port, cut=1, after=3 << 20, on_cut=replace) as bad:
         assert run("cp", "gs://@/large", "back", f"--endpoint={bad.endpoint}") == (0, "", "")
     assert (here / "back").read_bytes() == b"2" * (4 << 20)
 
@@ -283,10 +283,10 @@ def test_an_object_that_is_replaced_during_a_download_is_downloaded_again(run, s
 def test_drafts_of_a_killed_download_are_removed_by_the_next(run, service, bucket, here):
     (here / "large").write_bytes(os.urandom(8 << 20))
     run("cp", "large", "gs://@/large")
-    with wire(service.port, after=1 << 20) as slow:
+    with faulty_proxy(service.port, after=1 << 20) as slow:
         killed = command(service, "cp", f"gs://{bucket.name}/large", "back", f"--endpoint={slow.endpoint}")
         assert slow.reached.wait(30)
-        slow.held.clear()
+        slow.flowing.clear()
         killed.kill()
         killed.wait()
     [left] = here.glob(".turnout-*.part")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.control.stepping import MASTER, Room, gang, ready, started
 from turnout.control.explain import explain
-from turnout.control.queue import Release, may_pass, reservation
+from turnout.control.queue import Release, may_backfill, reservation
 from turnout.errors import Unavailable
 from turnout.job import State
 from turnout.job.resources import GIB, Share
@@ -70,7 +70,7 @@ def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(
     need: Share, head: Share, free: Share
 ) -> None:
     """Whatever is freed later, the head starts no later than without the job that passed."""
-    if head.fits(free) or not need.fits(free) or not may_pass(need, None, head, free, 0, None):
+    if head.fits(free) or not need.fits(free) or not may_backfill(need, None, head, free, 0, None):
         return
     left = free - need
     for wants, before, after in zip(head, free, left, strict=True):

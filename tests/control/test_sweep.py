@@ -27,7 +27,7 @@ class Disk:
     def __init__(self, *attempts: Attempt) -> None:
         self.there = list(attempts)
 
-    async def stored(self) -> list[Attempt]:
+    async def attempts_on_disk(self) -> list[Attempt]:
         return sorted(self.there)
 
     async def remove(self, attempts: list[Attempt]) -> None:

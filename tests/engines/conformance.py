@@ -231,12 +231,12 @@ class EngineConformance:
         await harness.ended(attempt)
         await harness.engine.forget(attempt)
         assert harness.output(attempt) == "hello\n"
-        assert attempt in await harness.engine.stored()
+        assert attempt in await harness.engine.attempts_on_disk()
         await harness.engine.remove([attempt])
         async with asyncio.timeout(TIMEOUT):
             while harness.output(attempt):  # the engine may take its time  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        assert attempt not in await harness.engine.stored()
+        assert attempt not in await harness.engine.attempts_on_disk()
 
     async def test_the_time_limit_is_enforced(self, harness: Harness):
         end = await harness.run("sleep", "600", policy=Policy(time_limit=0.5, grace=0.1))

@@ -16,7 +16,7 @@ import pytest
 
 from turnout.runner.supervisor import procfs
 from turnout.runner.supervisor.gang import Gang, Replica
-from turnout.runner.supervisor.logs.marks import Log
+from turnout.runner.supervisor.logs.marks import PlainLog
 from turnout.runner.supervisor.logs.sealed_log import LogEncrypters
 from turnout.runner.supervisor.recovery.journal import Journal, Line
 from turnout.runner.supervisor.recovery.recover import recover
@@ -45,7 +45,7 @@ def replica(attempts: Path) -> Replica:
     Journal(str(attempts.parent)).append({"claim": claim})
     replica = Gang(ATTEMPT, claim, str(attempts)).replicas["master-0"]
     Spares(str(attempts), sandbox=False).take(replica.directory, OWN)
-    replica.log = Log(replica.directory, 1 << 30)
+    replica.log = PlainLog(replica.directory, 1 << 30)
     return replica
 
 

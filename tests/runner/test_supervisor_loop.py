@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.runner.supervisor.channel import Channel
+from turnout.runner.supervisor.channel import MessageChannel
 from turnout.runner.supervisor.gang import EXIT, Gang, Replica
 from turnout.runner.supervisor.logs.sealed_log import LogEncrypters
 from turnout.runner.supervisor.loop import Loop
@@ -168,7 +168,7 @@ def test_an_internal_failure_does_not_end_the_supervisor(
             supervisor._connection.accept()
             # Otherwise `modify` is not called.
             supervisor._connection._writing = what == "modify"
-            monkeypatch.setattr(Channel if what == "flush" else Loop, what, failing)
+            monkeypatch.setattr(MessageChannel if what == "flush" else Loop, what, failing)
         try:
             supervisor.run()
         finally:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from turnout.runner.supervisor import procfs
-from turnout.runner.supervisor.channel import Channel
-from turnout.runner.supervisor.logs.marks import Log
+from turnout.runner.supervisor.channel import MessageChannel
+from turnout.runner.supervisor.logs.marks import PlainLog
 from turnout.runner.supervisor.recovery.journal import Journal
 from turnout.runner.supervisor.replicas import cgroups, clone
 from turnout.runner.supervisor.replicas.spares import Spares
@@ -112,7 +112,7 @@ def test_marks_have_different_times_even_if_the_clock_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("time.time_ns", lambda: 1_000)
-    log = Log(str(tmp_path), 1 << 30)
+    log = PlainLog(str(tmp_path), 1 << 30)
     for _ in range(3):
         os.write(log.streams[0], b"x")
         assert log.mark()
@@ -124,13 +124,13 @@ def test_marks_have_different_times_even_if_the_clock_stands_still(
 
 
 def test_marks_continue_after_a_restart(tmp_path: Path):
-    first = Log(str(tmp_path), 1 << 30)
+    first = PlainLog(str(tmp_path), 1 << 30)
     os.write(first.streams[1], b"xy")
     first.mark()
     first.close()
     with (tmp_path / "marks").open("ab") as file:
         file.write(b"torn")
-    second = Log(str(tmp_path), 1 << 30)
+    second = PlainLog(str(tmp_path), 1 << 30)
     assert not second.mark()
     os.write(second.streams[0], b"z")
     assert second.mark()
@@ -198,7 +198,7 @@ def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path, monkeypatch:
 
 def test_a_long_message_arrives_in_parts():
     here, there = socket.socketpair()
-    channel, received = Channel(there), []
+    channel, received = MessageChannel(there), []
     text = b'{"t":"' + b"x" * 3_000_000 + b'"}\n{"t":"y"}\n{"t":'
     with here:
         here.setblocking(False)
@@ -215,7 +215,7 @@ def test_a_long_message_arrives_in_parts():
 
 def test_a_malformed_message_does_not_affect_others():
     here, there = socket.socketpair()
-    channel, received = Channel(there), []
+    channel, received = MessageChannel(there), []
     with here:
         here.sendall(b'{"t":"x"}\n{"t":\n\n\xff\n{"t":"y"}\n')
         assert channel.receive(received.append)

@@ -214,7 +214,7 @@ def test_a_log_does_not_contain_the_root_key() -> None:
 def test_the_limit_of_open_files_is_raised_for_the_service_only() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with running("[limits]\nopen_files = 300\n") as service:
-        service.start(through=["sh", "-c", 'ulimit -Sn 512 && exec "$@"', "sh"])
+        service.start(wrapper=["sh", "-c", 'ulimit -Sn 512 && exec "$@"', "sh"])
         assert service.process
         assert psutil.Process(service.process.pid).rlimit(psutil.RLIMIT_NOFILE)[0] == min(hard, 1 << 20)
         service.create("job", "sh", "-c", "ulimit -n")

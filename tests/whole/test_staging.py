@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.running import Service, children_with, running
-from tests.stores import ADMIN, READER, S3, Wire, s3, wire
+from tests.stores import ADMIN, READER, S3, FaultyProxy, faulty_proxy, s3
 from turnout.storage.remote.settings import RemoteSettings
 from turnout.storage.remote.store import open_store
 
@@ -151,51 +151,54 @@ def test_only_the_stager_has_the_secrets(service: Service, place: Place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["service", "mover", "both"])
+@pytest.mark.parametrize("victim", ["service", "stager", "both"])
 def test_killed_during_a_download(s3: S3, place: Place, victim: str):
     content = os.urandom(1 << 20) * (BIG >> 20)
     place.put("code/big", content)
-    with wire(s3.port, after=4 << 20) as line, running(place.config("none", port=line.port)) as service:
+    with (
+        faulty_proxy(s3.port, after=4 << 20) as proxy,
+        running(place.config("none", port=proxy.port)) as service,
+    ):
         service.start()
         service.create("big", "sh", "-c", "cp big twin", PackageDir=[MOUNT])
-        _kill_halfway(service, victim, line)
+        _kill_halfway(service, victim, proxy)
         assert service.wait("big")["state"] == "succeeded"
     assert place.everything() == {"code/big": content, "code/twin": content}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["service", "mover", "both"])
+@pytest.mark.parametrize("victim", ["service", "stager", "both"])
 def test_killed_during_an_upload(s3: S3, place: Place, victim: str):
     place.put("code/x", b"x")
     make = f"head -c {BIG} /dev/urandom > big; sha256sum big > sum"
     faults = {"after": 4 << 20, "upwards": True}
-    with wire(s3.port, **faults) as line, running(place.config("none", port=line.port)) as service:
+    with faulty_proxy(s3.port, **faults) as proxy, running(place.config("none", port=proxy.port)) as service:
         service.start()
         service.create("big", "sh", "-c", make, PackageDir=[MOUNT])
-        _kill_halfway(service, victim, line)
+        _kill_halfway(service, victim, proxy)
         job = service.wait("big")
         assert (job["state"], job["attempt"]) == ("succeeded", 1)
     stored = place.everything()
     assert stored["code/sum"].split()[0].decode() == hashlib.sha256(stored["code/big"]).hexdigest()
 
 
-def _kill_halfway(service: Service, victim: str, line: Wire) -> None:
-    assert line.reached.wait(60)
-    line.held.clear()
+def _kill_halfway(service: Service, victim: str, proxy: FaultyProxy) -> None:
+    assert proxy.reached.wait(60)
+    proxy.flowing.clear()
     _kill(service, victim)
-    line.held.set()
+    proxy.flowing.set()
 
 
 def _kill(service: Service, victim: str) -> None:
-    if victim in ("mover", "both"):
-        for process in _movers(service):
+    if victim in ("stager", "both"):
+        for process in _stagers(service):
             process.send_signal(signal.SIGKILL)
     if victim in ("service", "both"):
         service.kill()
         service.start()
 
 
-def _movers(service: Service) -> list[psutil.Process]:
+def _stagers(service: Service) -> list[psutil.Process]:
     assert service.process
     return children_with(service.process.pid, "runner.stager")
 

@@ -5,8 +5,10 @@ from turnout.control.node_pool import Allocation, NodePool, Placement
 from turnout.job import Job, Replica, ReplicaName
 
 
-def remembered_allocations(live: LiveJob) -> Placement:
-    """The allocations of stored rows. Each takes what its role asks for until the engine reports its nodes."""
+def stored_allocations(live: LiveJob) -> Placement:
+    """The placement that the stored rows describe. Until the engine reports its nodes, each replica is charged what its
+    role requests.
+    """
     shares = {role.name: role.resources.share for role in live.spec.roles}
     return {
         name: Allocation(
@@ -22,7 +24,7 @@ def placed_replica(job: Job, name: ReplicaName, allocation: Allocation) -> Repli
 
 
 def describe_placement(live: LiveJob, placement: Placement, pool: NodePool) -> str:
-    """For the event of its next attempt."""
+    """The message of the event that says where the next attempt runs."""
     nodes = sorted({allocation.node for allocation in placement.values()})
     text = f"attempt {live.job.attempt + 1}: {counted(len(placement), 'replica')} on {', '.join(nodes)}"
     if pool.fit(live.parts).alone:

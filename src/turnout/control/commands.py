@@ -6,7 +6,7 @@ from turnout.control.live_job import LiveJob
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.node_pool import NodePool
 from turnout.control.stopping import begin_stop
-from turnout.control.trials import begin_trial, conclude, finish, stop_trial
+from turnout.control.trials import begin_trial, finish_search, finish_trial, stop_trial
 from turnout.control.turn import Amend, Command, Create, Delete, FinishSearch, FinishTrial, Stop, StopTrial
 from turnout.control.verdict import Verdict
 from turnout.errors import AlreadyExists, NotFound, TurnoutError, Unavailable, WrongState
@@ -14,6 +14,7 @@ from turnout.job import EventKind, Job, Reason, State
 
 
 def answer(live_jobs: LiveJobs, command: Command) -> Job | TurnoutError:
+    """Runs the command. Returns the job, or the error that its caller gets."""
     try:
         match command:
             case Create():
@@ -27,9 +28,9 @@ def answer(live_jobs: LiveJobs, command: Command) -> Job | TurnoutError:
             case StopTrial():
                 return stop_trial(live_jobs, command)
             case FinishTrial():
-                return conclude(live_jobs, command)
+                return finish_trial(live_jobs, command)
             case FinishSearch():
-                return finish(live_jobs, command)
+                return finish_search(live_jobs, command)
     except TurnoutError as error:
         return error
 
@@ -87,15 +88,15 @@ def _stop(live_jobs: LiveJobs, command: Stop) -> Job:
 
 
 def _delete(live_jobs: LiveJobs, command: Delete) -> Job:
-    job = _not_deleted(live_jobs, command)
+    job = _find_undeleted(live_jobs, command)
     for trial in command.trials:
         known = live_jobs.known(trial.id, trial)
         if known and not known.deleted:
-            _delete_one(live_jobs, known, command.by)
-    return _delete_one(live_jobs, job, command.by)
+            _delete_job(live_jobs, known, command.by)
+    return _delete_job(live_jobs, job, command.by)
 
 
-def _delete_one(live_jobs: LiveJobs, job: Job, by: str) -> Job:
+def _delete_job(live_jobs: LiveJobs, job: Job, by: str) -> Job:
     live = live_jobs.jobs.get(job.id)
     job.deleted = max(live_jobs.now, job.updated)
     live_jobs.change(job)
@@ -109,7 +110,7 @@ def _delete_one(live_jobs: LiveJobs, job: Job, by: str) -> Job:
 
 
 def _amend(live_jobs: LiveJobs, command: Amend) -> Job:
-    job = _not_deleted(live_jobs, command)
+    job = _find_undeleted(live_jobs, command)
     live = live_jobs.jobs.get(job.id)
     if command.priority is not None and command.priority != job.priority:
         if live is None:
@@ -131,7 +132,7 @@ def _amend(live_jobs: LiveJobs, command: Amend) -> Job:
     return job
 
 
-def _not_deleted(live_jobs: LiveJobs, command: Delete | Amend) -> Job:
+def _find_undeleted(live_jobs: LiveJobs, command: Delete | Amend) -> Job:
     job = live_jobs.known(command.job_id, command.stored)
     if job is None or job.deleted:
         raise NotFound("no such job")

@@ -15,6 +15,7 @@ from functools import partial
 from turnout.chaos import point
 from turnout.control.explain import Explanation, explain
 from turnout.control.live_job import SECOND
+from turnout.control.live_jobs import Handle
 from turnout.control.notifier import ChangeNotifier
 from turnout.control.outbox import Outbox
 from turnout.control.state_machine import StateMachine
@@ -59,8 +60,9 @@ _RETRY_SECONDS = 1
 _ENDS_APART = 0.002
 _STARTS_APART = 0.005
 _SAMPLES_APART = 1.0
+"""Seconds that these reports may wait to share a commit, see `_listen`."""
 
-Waiting = tuple[Input, asyncio.Future[Job] | None]
+PendingInput = tuple[Input, asyncio.Future[Job] | None]
 """An input, and for a command the future that its caller awaits."""
 
 
@@ -81,6 +83,7 @@ class Controller:
     ) -> None:
         self.changes = ChangeNotifier()
         self.ends: dict[str, int] = {}
+        """How many jobs have ended for each reason."""
         self.on_new_search: Callable[[int], None] = lambda job_id: None
         """Called with the id of each new search once it is on disk."""
         self._store = store
@@ -89,16 +92,19 @@ class Controller:
         self._steady = steady
         self._machine = StateMachine(engines.traits, engines.name)
         self._ids = IdMaker()
-        self._inputs: list[Waiting] = []
-        self._under_way: list[Waiting] = []
+        self._inputs: list[PendingInput] = []
+        self._under_way: list[PendingInput] = []
         """The inputs of the current turn."""
         self._stale = False
         """The state machine may differ from the store and must be rebuilt."""
         self._wake = asyncio.Event()
         self._last_turn = 0.0
         self._alarm: asyncio.TimerHandle | None = None
+        """Wakes the loop for reports that wait to share a commit."""
         self._due = math.inf
+        """When the alarm rings, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
+        """Wakes the loop at the time that the last turn requested."""
         self._outboxes = {
             name: Outbox(name, engine, self._refuse) for name, engine in engines.engines.items()
         }
@@ -128,17 +134,17 @@ class Controller:
         for name, engine in self._engines.engines.items():
             engine.remember(
                 {
-                    one.job.current: one.submission.engine_id
-                    for one in stored
-                    if one.submission and self._machine.engine_for(one.job.id) == name
+                    record.job.current: record.submission.engine_id
+                    for record in stored
+                    if record.submission and self._machine.engine_for(record.job.id) == name
                 }
             )
 
     async def close(self) -> None:
         """Running jobs go on. Commands without an answer fail with NotStored."""
-        await _cancelled(self._tasks)
+        await _cancel(self._tasks)
         await asyncio.gather(*(outbox.drained() for outbox in self._outboxes.values()))
-        await _cancelled(self._sending)
+        await _cancel(self._sending)
         _fail(self._inputs, NotStored("the service is stopping; try again"))
         self.changes.close()
 
@@ -146,13 +152,13 @@ class Controller:
 
     async def create(self, new: NewJob, trial: Trial | None = None) -> Job:
         self._store.check_not_removed()
-        return await self._ask(Create(self._ids.next(self._clock()), new, taken=False, trial=trial))
+        return await self._execute(Create(self._ids.next(self._clock()), new, taken=False, trial=trial))
 
     async def stop(self, job_id: int, by: str) -> Job:
-        return await self._ask(Stop(job_id, by))
+        return await self._execute(Stop(job_id, by))
 
     async def delete(self, job_id: int, by: str) -> Job:
-        return await self._ask(Delete(job_id, by, stored=None))
+        return await self._execute(Delete(job_id, by, stored=None))
 
     async def amend(
         self,
@@ -165,11 +171,11 @@ class Controller:
         note: str = "",
     ) -> Job:
         """Changes the fields that are not None. Raises WrongState for a new priority of a job that has ended."""
-        return await self._ask(Amend(job_id, by, None, document, priority, labels, note))
+        return await self._execute(Amend(job_id, by, None, document, priority, labels, note))
 
     async def search(self, command: StopTrial | FinishTrial | FinishSearch) -> Job:
         """Runs a command about a search or one of its trials, and returns the search."""
-        return await self._ask(command)
+        return await self._execute(command)
 
     # Reads of the state machine.
 
@@ -226,18 +232,18 @@ class Controller:
             await asyncio.sleep(_RETRY_SECONDS)
             self._failing.discard(name)
 
-    async def _ask(self, command: Command) -> Job:
+    async def _execute(self, command: Command) -> Job:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Job] = loop.create_future()
         self._put(command, future)
-        late = loop.call_later(_ANSWER_SECONDS, _too_late, future)
+        timer = loop.call_later(_ANSWER_SECONDS, _time_out, future)
         try:
             return await future
         finally:
-            late.cancel()
+            timer.cancel()
 
-    def _put(self, one: Input, answer: asyncio.Future[Job] | None = None) -> None:
-        self._inputs.append((one, answer))
+    def _put(self, input_: Input, answer: asyncio.Future[Job] | None = None) -> None:
+        self._inputs.append((input_, answer))
         self._wake.set()
 
     async def _listen(self, name: str) -> None:
@@ -295,8 +301,8 @@ class Controller:
                 await self._one_by_one(batch)
             self._under_way = []
 
-    async def _turn(self, batch: list[Waiting]) -> None:
-        inputs = await self._look_up([one for one, _ in batch])
+    async def _turn(self, batch: list[PendingInput]) -> None:
+        inputs = await self._look_up([input_ for input_, _ in batch])
         turn = self._machine.step(inputs, self._clock(), self._steady())
         if turn.batch:
             point("control.decided")
@@ -312,19 +318,19 @@ class Controller:
                 self.on_new_search(job.id)
         self._set_timer(turn.wake_at)
 
-    async def _one_by_one(self, batch: list[Waiting]) -> None:
+    async def _one_by_one(self, batch: list[PendingInput]) -> None:
         """Retries each input alone and drops the one that fails again."""
-        for one in batch:
+        for pending in batch:
             await self._rebuild()
             try:
-                await self._turn([one])
+                await self._turn([pending])
             except StoreError as error:
-                await self._start_over([one], _not_written(error))
-            except Exception:  # see above
-                log.exception("this input is dropped: %r", one[0])
-                _fail([one], TurnoutError("the service had an internal error; its log has the details"))
+                await self._start_over([pending], _not_written(error))
+            except Exception:  # as in `_run`
+                log.exception("this input is dropped: %r", pending[0])
+                _fail([pending], TurnoutError("the service had an internal error; its log has the details"))
                 await self._rebuild()
-                await self._give_up(one[0])
+                await self._give_up(pending[0])
 
     async def _give_up(self, input_: Input) -> None:
         """Ends the job of a report that cannot be processed: its state is no longer known."""
@@ -342,20 +348,18 @@ class Controller:
     async def _look_up(self, inputs: list[Input]) -> list[Input]:
         """Adds the stored facts that the state machine needs. Only this loop writes, so they hold until the commit."""
         handles = [
-            (one.new.project, one.new.scope, one.new.handle)
-            for one in inputs
-            if isinstance(one, Create) and one.new.handle
+            _handle(command) for command in inputs if isinstance(command, Create) and command.new.handle
         ]
-        taken = await self._store.taken(handles) if handles else set[tuple[str, str, str]]()
+        taken = await self._store.taken(handles) if handles else set[Handle]()
         found: list[Input] = []
-        for one in inputs:
-            if isinstance(one, Create) and (one.new.project, one.new.scope, one.new.handle) in taken:
-                one = replace(one, taken=True)
-            elif isinstance(one, Delete | Amend) and one.job_id not in self._machine.jobs:
-                one = replace(one, stored=await self._store.job(one.job_id))
-            if isinstance(one, Delete):
-                one = replace(one, trials=await self._trials(one.job_id))
-            found.append(one)
+        for input_ in inputs:
+            if isinstance(input_, Create) and _handle(input_) in taken:
+                input_ = replace(input_, taken=True)
+            elif isinstance(input_, Delete | Amend) and input_.job_id not in self._machine.jobs:
+                input_ = replace(input_, stored=await self._store.job(input_.job_id))
+            if isinstance(input_, Delete):
+                input_ = replace(input_, trials=await self._trials(input_.job_id))
+            found.append(input_)
         return found
 
     async def _trials(self, job_id: int) -> tuple[Job, ...]:
@@ -364,9 +368,9 @@ class Controller:
 
     def _hand_over(self, turn: Turn, inputs: list[Input]) -> None:
         """Puts the instructions into their engines' outboxes. Results come back as reports."""
-        for one in inputs:
-            if isinstance(one, EngineReport) and isinstance(one.report, Synced):
-                self._outboxes[one.engine].drop_outdated()
+        for input_ in inputs:
+            if isinstance(input_, EngineReport) and isinstance(input_.report, Synced):
+                self._outboxes[input_.engine].drop_outdated()
         for instruction in turn.instructions:
             if instruction.engine != NO_ENGINE:
                 self._outboxes[instruction.engine].put(instruction)
@@ -394,16 +398,18 @@ class Controller:
             else:
                 future.set_result(answer)
 
-    async def _start_over(self, batch: list[Waiting], error: TurnoutError) -> None:
+    async def _start_over(self, batch: list[PendingInput], error: TurnoutError) -> None:
         """After a failed commit nothing has happened: the turn's commands fail, its reports are retried in a second."""
         self._put_back(batch, error)
         await asyncio.sleep(_RETRY_SECONDS)
         await self._rebuild()
         self._wake.set()
 
-    def _put_back(self, batch: list[Waiting], error: TurnoutError) -> None:
+    def _put_back(self, batch: list[PendingInput], error: TurnoutError) -> None:
         _fail(batch, error)
-        self._inputs[:0] = [(one, None) for one, _ in batch if isinstance(one, EngineReport | BrokenJob)]
+        self._inputs[:0] = [
+            (input_, None) for input_, _ in batch if isinstance(input_, EngineReport | BrokenJob)
+        ]
         self._under_way, self._stale = [], True
 
     async def _rebuild(self) -> None:
@@ -431,13 +437,17 @@ class Controller:
         self._put(Tick())
 
 
-async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
+def _handle(command: Create) -> Handle:
+    return command.new.project, command.new.scope, command.new.handle
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _too_late(future: asyncio.Future[Job]) -> None:
+def _time_out(future: asyncio.Future[Job]) -> None:
     if not future.done():
         future.set_exception(
             TimedOut(f"the store did not answer within {_ANSWER_SECONDS} s; the change may still happen")
@@ -449,7 +459,7 @@ def _not_written(error: StoreError) -> TurnoutError:
     return kind(f"the store could not write: {error.message}")
 
 
-def _fail(batch: list[Waiting], error: TurnoutError) -> None:
+def _fail(batch: list[PendingInput], error: TurnoutError) -> None:
     for _, future in batch:
         if future and not future.done():
             future.set_exception(error)

@@ -18,7 +18,7 @@ from turnout.job import (
 )
 
 DECIDED_HERE = frozenset({Reason.PREEMPTED, Reason.HUNG})
-"""Reasons for which the controller ends a gang without a failed replica."""
+"""Reasons for which the controller ends a gang although no replica has failed."""
 
 
 def decide(live_jobs: LiveJobs, live: LiveJob, verdict: Verdict) -> None:
@@ -50,12 +50,14 @@ def stop_replicas(live_jobs: LiveJobs, live: LiveJob, replicas: list[Replica]) -
         live_jobs.turn.instructions.append(StopGang(live.engine, live.job.current, grace, names))
 
 
-def end_with_lead(live: LiveJob) -> list[Replica]:
+def replicas_ending_with_lead(live: LiveJob) -> list[Replica]:
+    """The running replicas of roles that end when the lead succeeds."""
     ending = {role.name for role in live.spec.roles if role.when_lead_succeeds is WhenLeadSucceeds.END}
     return [replica for replica in live.running() if replica.role in ending]
 
 
-def finish_later(live_jobs: LiveJobs, live: LiveJob, lead_ended: int) -> None:
+def set_straggler_deadline(live_jobs: LiveJobs, live: LiveJob, lead_ended: int) -> None:
+    """Sets the time at which replicas that outlive a successful lead are ended."""
     live.finish_at = live_jobs.by_steady(lead_ended) + int(live.spec.policy.finish_seconds * SECOND)
     live_jobs.finishing[live.job.id] = live
 
@@ -67,8 +69,11 @@ def end_stragglers(live_jobs: LiveJobs) -> None:
             stop_replicas(live_jobs, live, live.running())
 
 
-def attempt_over(live_jobs: LiveJobs, live: LiveJob) -> None:
-    """The attempt ends once its outputs are stored, also if it failed or was stopped."""
+def gang_ended(live_jobs: LiveJobs, live: LiveJob) -> None:
+    """All replicas have ended: releases their resources and saves the outputs.
+
+    The attempt ends once the outputs are stored, also if it failed or was stopped.
+    """
     live_jobs.pools[live.engine].give(live.placement)
     live.placement = {}
     live_jobs.finishing.pop(live.job.id, None)
@@ -80,22 +85,23 @@ def attempt_over(live_jobs: LiveJobs, live: LiveJob) -> None:
 
 
 def end_attempt(live_jobs: LiveJobs, live: LiveJob) -> None:
+    """Puts the job back into the queue if it is retried; otherwise ends it."""
     live_jobs.pools[live.engine].give(live.placement)
     live_jobs.placed.pop(live.job.id, None)
     live_jobs.finishing.pop(live.job.id, None)
-    again = starts_over(live) if live.job.deleted is None else None
-    if again:
-        _back_to_queue(live_jobs, live, again)
+    retry = retry_after_attempt(live) if live.job.deleted is None else None
+    if retry:
+        _back_to_queue(live_jobs, live, retry)
     else:
         end_job(live_jobs, live)
 
 
-def starts_over(live: LiveJob) -> RetryNumber | None:
-    """Whether the job returns to the queue after this attempt."""
+def retry_after_attempt(live: LiveJob) -> RetryNumber | None:
+    """The retry that follows this attempt; None: the job ends with it."""
     assert live.verdict is not None, "a gang whose members have all ended has a verdict"
     # If no replica failed but the outputs could not be stored, the lead's exit code counts.
-    decided = _first_to_fail(live) or live.lead
-    return next_retry(live.spec.policy, live.past, live.verdict.reason, decided.shell_code)
+    decisive = _first_to_fail(live) or live.lead
+    return next_retry(live.spec.policy, live.past, live.verdict.reason, decisive.shell_code)
 
 
 def give_up(live_jobs: LiveJobs, live: LiveJob) -> None:
@@ -138,7 +144,7 @@ def remove(live_jobs: LiveJobs, job: Job) -> None:
         live_jobs.turn.instructions.append(Remove(live_jobs.engine_of(job.cluster), attempts))
 
 
-def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, again: RetryNumber) -> None:
+def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, retry: RetryNumber) -> None:
     job = live.job
     past = _past(live_jobs, live)
     live.past.append(past)
@@ -147,7 +153,7 @@ def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, again: RetryNumber) -> No
     live_jobs.event(
         job,
         EventKind.RETRIED,
-        f"attempt {past.attempt} ended: {past.message}; attempt {past.attempt + 1} follows ({again})",
+        f"attempt {past.attempt} ended: {past.message}; attempt {past.attempt + 1} follows ({retry})",
     )
     live.verdict = live.finish_at = live.saved_at = live.running_since = None
     live.placement, live.replicas, live.pending_why = {}, {}, ""
@@ -160,7 +166,7 @@ def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, again: RetryNumber) -> No
 def _past(live_jobs: LiveJobs, live: LiveJob) -> PastAttempt:
     assert live.verdict is not None
     _, reason, message = live.verdict
-    decided = None if reason in DECIDED_HERE else _first_to_fail(live)
+    decisive = None if reason in DECIDED_HERE else _first_to_fail(live)
     return PastAttempt(
         job=live.job.id,
         attempt=live.job.attempt,
@@ -168,8 +174,8 @@ def _past(live_jobs: LiveJobs, live: LiveJob) -> PastAttempt:
         ended=_ended_at(live_jobs, live),
         reason=reason,
         message=message,
-        replica=str(decided.name) if decided else "",
-        code=decided.shell_code if decided else None,
+        replica=str(decisive.name) if decisive else "",
+        code=decisive.shell_code if decisive else None,
     )
 
 

@@ -51,10 +51,10 @@ def explain(machine: StateMachine, live: LiveJob) -> Explanation:
 def _no_engine(live: LiveJob) -> str:
     table = f"[clusters.{live.job.cluster}]"
     if live.job.state is State.QUEUED:
-        return f"Its cluster is not in the settings ({table}): it waits until the cluster is back, or is stopped."
+        return f"Its cluster is not in the settings ({table}): it waits until the cluster is back or it is stopped."
     return (
         f"It was handed to a cluster that is not in the settings any more ({table}), or is now of another kind: "
-        "what becomes of it there is not known until the cluster is back."
+        "its state there is not known until the cluster is back."
     )
 
 
@@ -95,7 +95,7 @@ def _explain_waiting(machine: StateMachine, live: LiveJob) -> Explanation:
             f"The engine {live.engine} has not reported yet what it runs; no job is placed on it before that."
         )
         return Explanation([*again, why], position, len(queue))
-    ahead = _ahead(live, [machine.jobs[waiting.job_id] for waiting in first], count, len(queue))
+    ahead = _ahead(live, [machine.jobs[entry.job_id] for entry in first], count, len(queue))
     if most is not None:
         there = len(machine.pending_on(live.engine))
         full = f"{there} jobs wait in the queue of {live.job.cluster}, and at most {most} may"
@@ -176,8 +176,7 @@ def _holders(machine: StateMachine, live: LiveJob, short: dict[str, float]) -> l
     running = [other for other in machine.placed_on(live.engine) if other.placement]
     holding: list[str] = []
     for other in sorted(running, key=lambda other: rank(other.job)):
-        share = other.held
-        holds = _short(share, NOTHING)
+        holds = _short(other.held, NOTHING)
         held = [_amount(what, holds[what]) for what in short if what in holds]
         if held:
             holding.append(f"{name_for(live.job, other.job)} holds {' and '.join(held)}")

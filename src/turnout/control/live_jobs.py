@@ -10,6 +10,7 @@ from turnout.engines import NO_ENGINE, Traits
 from turnout.job import Attempt, Event, EventKind, Job, Node, Replica, State, Trial
 
 Handle = tuple[str, str, str]
+"""Project, scope and handle. Unless the handle is empty, no two jobs that are not deleted share one."""
 
 
 class LiveJobs:
@@ -22,8 +23,10 @@ class LiveJobs:
         self.ready: set[str] = set()
         """Engines that have reported everything they hold. No job is placed on the others yet."""
         self.handles: dict[Handle, int] = {}
+        """The id of the live job that has this handle."""
         self.placed: dict[int, LiveJob] = {}
         self.finishing: dict[int, LiveJob] = {}
+        """Jobs whose lead has succeeded while other replicas still run."""
         self.searches: dict[int, LiveJob] = {}
         self.trials: dict[int, Trial] = {}
         """Unfinished trials by job id. Some of their jobs may have ended."""
@@ -33,7 +36,7 @@ class LiveJobs:
         self.now = 0
         """The wall-clock time of this turn, for stored times. Setting the clock can move it back."""
         self.steady = 0
-        """The boot-clock time of this turn. Every deadline is measured by it."""
+        """The steady-clock time of this turn. Every deadline is measured by it."""
         self.engine_of = engine_of
         self._changed_jobs: dict[int, Job] = {}
         self._changed_replicas: dict[tuple[int, int, str, int], Replica] = {}

@@ -97,7 +97,7 @@ class NodePool:
         """A copy of the pool with these placements released."""
         pool = NodePool()
         pool._nodes, pool._free_by_node, pool._fits = self._nodes, dict(self._free_by_node), self._fits
-        pool._devices = {name: set(left) for name, left in self._devices.items()}
+        pool._devices = {name: set(free) for name, free in self._devices.items()}
         pool.total, pool.free = self.total, self.free
         for placement in gone:
             pool.give(placement)

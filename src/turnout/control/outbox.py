@@ -48,7 +48,7 @@ class Outbox:
 
     def drop_outdated(self) -> None:
         """Call it when the engine has reported what it holds: needed instructions are then derived again."""
-        kept = [one for one in self._waiting if isinstance(one, Remove)]
+        kept = [instruction for instruction in self._waiting if isinstance(instruction, Remove)]
         self._waiting.clear()
         self._failed.clear()
         self._waiting.extend(kept)
@@ -105,7 +105,7 @@ class Outbox:
 
     async def _carry_out(self, instruction: Instruction) -> None:
         try:
-            await _ask(self._engine, instruction)
+            await _send(self._engine, instruction)
             point("control.acted")
         except Unreachable:
             raise
@@ -132,12 +132,12 @@ class Outbox:
     def _check_progress(self, done: int) -> None:
         """Logs an error if no instruction was carried out since the last check."""
         if self._done == done:
-            words = "engine %s has not answered for %d s; %d instructions wait"
-            log.error(words, self._name, _SLOW_SECONDS, len(self._waiting))
+            message = "engine %s has not answered for %d s; %d instructions wait"
+            log.error(message, self._name, _SLOW_SECONDS, len(self._waiting))
         self._check_later()
 
 
-async def _ask(engine: Engine, instruction: Instruction) -> None:
+async def _send(engine: Engine, instruction: Instruction) -> None:
     match instruction:
         case StartGang(_, launch):
             await engine.start(launch)

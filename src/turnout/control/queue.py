@@ -15,7 +15,9 @@ Shape = tuple[Parts, float | None]
 Rank = tuple[bool, int, int]
 
 
-class Waiting(NamedTuple):
+class QueueEntry(NamedTuple):
+    """A waiting job."""
+
     rank: Rank
     spec: Spec
 
@@ -28,8 +30,8 @@ class Queue:
     """Invalid entries stay in their heap until they reach its front."""
 
     def __init__(self) -> None:
-        self._shapes: dict[Shape, list[Waiting]] = {}
-        self._entries: dict[int, Waiting] = {}
+        self._shapes: dict[Shape, list[QueueEntry]] = {}
+        self._entries: dict[int, QueueEntry] = {}
         self._until: dict[int, int] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -43,7 +45,7 @@ class Queue:
         self, job: Job, spec: Spec, parts: Parts, *, front: bool = False, until: int | None = None
     ) -> None:
         """`front`: before all priorities. `until`: when its wait ends. A job that is already queued moves."""
-        entry = Waiting(rank(job, front), spec)
+        entry = QueueEntry(rank(job, front), spec)
         self._entries[job.id] = entry
         heapq.heappush(self._shapes.setdefault((parts, spec.policy.time_limit), []), entry)
         if until is not None:
@@ -54,9 +56,9 @@ class Queue:
         self._entries.pop(job_id, None)
         self._until.pop(job_id, None)
 
-    def firsts(self) -> list[Waiting]:
+    def firsts(self) -> list[QueueEntry]:
         """The first job of each shape, in queue order."""
-        found: list[Waiting] = []
+        found: list[QueueEntry] = []
         entries = self._entries
         for shape, heap in list(self._shapes.items()):
             while heap and entries.get(heap[0].rank[2]) is not heap[0]:
@@ -65,7 +67,7 @@ class Queue:
                 found.append(heap[0])
             else:
                 del self._shapes[shape]
-        return sorted(found, key=lambda waiting: waiting.rank)
+        return sorted(found, key=lambda entry: entry.rank)
 
     def next_deadline(self) -> int | None:
         """When the next wait ends."""
@@ -81,15 +83,15 @@ class Queue:
             return []
         return [job_id for job_id, until in self._until.items() if until <= now]
 
-    def ahead_of(self, job_id: int, most: int) -> tuple[int, list[Waiting]]:
-        """How many wait ahead of this one, and the first of them in order. Looks at the whole queue once."""
+    def ahead_of(self, job_id: int, most: int) -> tuple[int, list[QueueEntry]]:
+        """How many jobs wait ahead of this one, and the first `most` of them in order. Searches the whole queue."""
         mine = self._entries[job_id].rank
-        ahead = [waiting for waiting in self._entries.values() if waiting.rank < mine]
-        return len(ahead), heapq.nsmallest(most, ahead, key=lambda waiting: waiting.rank)
+        ahead = [entry for entry in self._entries.values() if entry.rank < mine]
+        return len(ahead), heapq.nsmallest(most, ahead, key=lambda entry: entry.rank)
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         """All waiting jobs in order. Not for scheduling: it sorts the whole queue."""
-        return iter(sorted(self._entries.values(), key=lambda waiting: waiting.rank))
+        return iter(sorted(self._entries.values(), key=lambda entry: entry.rank))
 
 
 def rank(job: Job, front: bool = False) -> Rank:
@@ -112,7 +114,7 @@ def reservation(need: Share, free: Share, releases: list[Release]) -> float | No
     return None
 
 
-def may_pass(
+def may_backfill(
     need: Share, limit: float | None, head: Share, free: Share, now: float, reserved: float | None
 ) -> bool:
     """Whether a job that fits now may start before the head, which does not fit, without delaying it."""

@@ -2,18 +2,18 @@
 
 from turnout.control.ends import (
     DECIDED_HERE,
-    attempt_over,
     decide,
     end_attempt,
-    end_with_lead,
-    finish_later,
+    gang_ended,
+    replicas_ending_with_lead,
+    set_straggler_deadline,
     stop_gang,
     stop_replicas,
 )
 from turnout.control.live_job import LiveJob
 from turnout.control.live_jobs import LiveJobs
-from turnout.control.restart import again_instruction, start_again
-from turnout.control.retry import in_place
+from turnout.control.restart import restart_in_place, restart_instruction
+from turnout.control.retry import next_restart
 from turnout.control.trials import trial_started
 from turnout.control.turn import Forget, Save, StartGang, StopGang
 from turnout.control.verdict import Verdict, explain_end, judge, without_results
@@ -39,7 +39,7 @@ from turnout.job import (
 )
 
 
-def take(live_jobs: LiveJobs, engine: str, report: Report) -> None:
+def apply(live_jobs: LiveJobs, engine: str, report: Report) -> None:
     match report:
         case Started():
             _started(live_jobs, report)
@@ -115,13 +115,13 @@ def _ended(live_jobs: LiveJobs, engine: str, report: Ended, *, held: bool = True
         _lead_succeeded(live_jobs, live, report.at)
     elif not good and live.verdict is None:
         verdict = judge(report)
-        again = in_place(live.spec.policy, replica, verdict.reason) if held else None
-        if again:
-            start_again(live_jobs, live, replica, again, report.at)
+        restart = next_restart(live.spec.policy, replica, verdict.reason) if held else None
+        if restart:
+            restart_in_place(live_jobs, live, replica, restart, report.at)
         else:
             _fail(live_jobs, live, verdict)
     if not live.running():
-        attempt_over(live_jobs, live)
+        gang_ended(live_jobs, live)
 
 
 def _lead_succeeded(live_jobs: LiveJobs, live: LiveJob, at: int) -> None:
@@ -131,8 +131,8 @@ def _lead_succeeded(live_jobs: LiveJobs, live: LiveJob, at: int) -> None:
     if live.verdict is None:
         decide(live_jobs, live, Verdict(State.SUCCEEDED, Reason.SUCCEEDED, ""))
     if live.job.state is not State.STOPPING:
-        stop_replicas(live_jobs, live, end_with_lead(live))
-    finish_later(live_jobs, live, at)
+        stop_replicas(live_jobs, live, replicas_ending_with_lead(live))
+    set_straggler_deadline(live_jobs, live, at)
 
 
 def _fail(live_jobs: LiveJobs, live: LiveJob, verdict: Verdict) -> None:
@@ -194,7 +194,7 @@ def _repeat_instructions(live_jobs: LiveJobs, live: LiveJob) -> None:
             continue
         if live.verdict is None:
             # Also a first start: the engine may have been killed while it started the gang.
-            live_jobs.turn.instructions.append(again_instruction(live, replica))
+            live_jobs.turn.instructions.append(restart_instruction(live, replica))
         elif replica.restarts:
             end = Ended(
                 live.job.current, replica.name, live_jobs.now, Cause.STOPPED, restarts=replica.restarts
@@ -205,7 +205,7 @@ def _repeat_instructions(live_jobs: LiveJobs, live: LiveJob) -> None:
     if live.job.state is State.STOPPING:
         stop_replicas(live_jobs, live, live.running())
     elif live.finish_at is not None:
-        stop_replicas(live_jobs, live, end_with_lead(live))
+        stop_replicas(live_jobs, live, replicas_ending_with_lead(live))
         live_jobs.finishing[live.job.id] = live
 
 

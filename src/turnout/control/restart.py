@@ -7,17 +7,19 @@ from turnout.control.turn import RestartReplica
 from turnout.job import EventKind, Replica, ReplicaState
 
 
-def start_again(live_jobs: LiveJobs, live: LiveJob, replica: Replica, again: RetryNumber, at: int) -> None:
+def restart_in_place(
+    live_jobs: LiveJobs, live: LiveJob, replica: Replica, number: RetryNumber, at: int
+) -> None:
     """Restarts a replica that has just ended. Its row now describes the next start; an event records this end."""
-    text = f"{replica.name} {replica.message}; it is restarted in place ({again})"
+    text = f"{replica.name} {replica.message}; it is restarted in place ({number})"
     live_jobs.event(live.job, EventKind.RESTARTED, text, at)
     replica.restarts += 1
     replica.state = ReplicaState.WAITING
     replica.pid = replica.ended = replica.exit_code = replica.signal = None
     replica.message = ""
     live_jobs.change_replica(replica)
-    live_jobs.turn.instructions.append(again_instruction(live, replica))
+    live_jobs.turn.instructions.append(restart_instruction(live, replica))
 
 
-def again_instruction(live: LiveJob, replica: Replica) -> RestartReplica:
+def restart_instruction(live: LiveJob, replica: Replica) -> RestartReplica:
     return RestartReplica(live.engine, live.launch(), replica.name, replica.restarts)

@@ -7,7 +7,7 @@ from turnout.job import PastAttempt, Policy, Reason, Replica, Retry
 
 
 class RetryNumber(NamedTuple):
-    """The `number`th of the `times` restarts that a rule allows; `times` is 0 where they are not counted."""
+    """The `number`th of the `times` retries or restarts that a rule allows; `times` is 0 if they are not counted."""
 
     number: int
     times: int
@@ -18,7 +18,7 @@ class RetryNumber(NamedTuple):
 
 UNCOUNTED = RetryNumber(0, 0)
 FINAL = frozenset({Reason.SUCCEEDED, Reason.STOPPED})
-"""Never retried."""
+"""A job that ended for one of these reasons is never retried."""
 
 
 def next_retry(
@@ -26,18 +26,18 @@ def next_retry(
 ) -> RetryNumber | None:
     """The rule that allows a retry after an attempt that ended for this reason, or None.
 
-    `code` is the exit code of the deciding replica, see Retry. Each restart is charged to the first rule that covers
-    it and has restarts left, so that a rule for few reasons and one for all reasons add up.
+    `code` is the exit code of the deciding replica, see Retry. Each retry is charged to the first rule that covers it
+    and has retries left, so that a rule for few reasons and one for all reasons add up.
     """
     if reason is Reason.PREEMPTED:
         return _retry_after_preemption(policy, past)
     if not policy.retries or reason in FINAL:
         return None
     used = [0] * len(policy.retries)
-    for one in past:
+    for attempt in past:
         if (
-            one.reason is not Reason.PREEMPTED
-            and (rule := _rule_for(policy.retries, used, one.reason, one.code)) is not None
+            attempt.reason is not Reason.PREEMPTED
+            and (rule := _rule_for(policy.retries, used, attempt.reason, attempt.code)) is not None
         ):
             used[rule] += 1
     rule = _rule_for(policy.retries, used, reason, code)
@@ -47,11 +47,11 @@ def next_retry(
 def _retry_after_preemption(policy: Policy, past: Sequence[PastAttempt]) -> RetryNumber | None:
     if policy.preemptions is None:
         return UNCOUNTED
-    before = sum(one.reason is Reason.PREEMPTED for one in past)
+    before = sum(attempt.reason is Reason.PREEMPTED for attempt in past)
     return RetryNumber(before + 1, policy.preemptions) if before < policy.preemptions else None
 
 
-def in_place(policy: Policy, replica: Replica, reason: Reason) -> RetryNumber | None:
+def next_restart(policy: Policy, replica: Replica, reason: Reason) -> RetryNumber | None:
     """The rule that allows a restart in place of a replica that ended for this reason, or None."""
     rule = policy.in_place
     if rule is None or replica.restarts >= rule.times or not rule.covers(reason, replica.shell_code):

@@ -6,7 +6,7 @@ from turnout.control.live_job import SECOND, LiveJob
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.node_pool import NOTHING, Allocation, NodePool, Placement
 from turnout.control.preempt import fits_soon, victims
-from turnout.control.queue import Release, Waiting, may_pass, reservation
+from turnout.control.queue import QueueEntry, Release, may_backfill, reservation
 from turnout.control.turn import StartGang
 from turnout.control.verdict import Verdict
 from turnout.job import EventKind, Job, Reason, State
@@ -43,19 +43,21 @@ def _start_one(live_jobs: LiveJobs, engine: str) -> bool:
     """
     pool, head = live_jobs.pools[engine], None
     reserved: float | None = None
-    for waiting in live_jobs.queues[engine].firsts():
-        live = live_jobs.jobs[waiting.job_id]
+    for entry in live_jobs.queues[engine].firsts():
+        live = live_jobs.jobs[entry.job_id]
         need, _, never = pool.fit(live.parts)
         if never:
             continue
         if head is None:
-            if _try(live_jobs, live, pool):
+            if _try_to_start(live_jobs, live, pool):
                 return True
             head, reserved = need, _make_room(live_jobs, live, pool)
             if need.fits(pool.free):
                 # There is enough room in total, but not on the right nodes: it waits for a node to empty.
                 return False
-        elif _passes(live_jobs, waiting, need, head, pool, reserved) and _try(live_jobs, live, pool):
+        elif _may_backfill(live_jobs, entry, need, head, pool, reserved) and _try_to_start(
+            live_jobs, live, pool
+        ):
             return True
     return False
 
@@ -67,9 +69,9 @@ def _hand_over_one(live_jobs: LiveJobs, engine: str) -> bool:
     if first is None or len(live_jobs.pending_on(engine)) >= most:
         return False
     live = live_jobs.jobs[first.job_id]
-    nowhere = {name: Allocation("", NOTHING, ()) for name, _ in live.next_launch().replicas()}
-    text = f"attempt {live.job.attempt + 1}: {counted(len(nowhere), 'replica')} handed to {live.job.cluster}"
-    _begin_attempt(live_jobs, live, nowhere, text)
+    unplaced = {name: Allocation("", NOTHING, ()) for name, _ in live.next_launch().replicas()}
+    text = f"attempt {live.job.attempt + 1}: {counted(len(unplaced), 'replica')} handed to {live.job.cluster}"
+    _begin_attempt(live_jobs, live, unplaced, text)
     return True
 
 
@@ -105,16 +107,16 @@ def _releases(live_jobs: LiveJobs, placed: list[LiveJob]) -> list[Release]:
     return releases
 
 
-def _passes(
-    live_jobs: LiveJobs, waiting: Waiting, need: Share, head: Share, pool: NodePool, reserved: float | None
+def _may_backfill(
+    live_jobs: LiveJobs, entry: QueueEntry, need: Share, head: Share, pool: NodePool, reserved: float | None
 ) -> bool:
-    limit = waiting.spec.policy.time_limit
-    return need.fits(pool.free) and may_pass(
+    limit = entry.spec.policy.time_limit
+    return need.fits(pool.free) and may_backfill(
         need, limit, head, pool.free, live_jobs.steady / SECOND, reserved
     )
 
 
-def _try(live_jobs: LiveJobs, live: LiveJob, pool: NodePool) -> bool:
+def _try_to_start(live_jobs: LiveJobs, live: LiveJob, pool: NodePool) -> bool:
     placement = pool.place(live.next_launch(), live.parts)
     if placement is None:
         return False

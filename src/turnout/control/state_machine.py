@@ -9,14 +9,14 @@ import logging
 from collections.abc import Iterable
 
 from turnout.control import commands, reports
-from turnout.control.allocations import remembered_allocations
-from turnout.control.ends import end_stragglers, finish_later
+from turnout.control.allocations import stored_allocations
+from turnout.control.ends import end_stragglers, set_straggler_deadline
 from turnout.control.live_job import LiveJob
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.scheduling import schedule
 from turnout.control.stopping import end_broken, end_overdue
 from turnout.control.turn import BrokenJob, EngineReport, Input, Tick, Turn
-from turnout.control.verdict import judged_before
+from turnout.control.verdict import stored_verdict
 from turnout.engines import NO_ENGINE
 from turnout.job import State
 from turnout.store import LiveRecord
@@ -38,8 +38,8 @@ class StateMachine(LiveJobs):
                 self._load_broken(row, error)
 
     def _load(self, row: LiveRecord) -> None:
-        live = LiveJob(row.job, row.spec, self._engine_of(row), past=list(row.past))
-        live.verdict = judged_before(row.job)
+        live = LiveJob(row.job, row.spec, self._engine_of_record(row), past=list(row.past))
+        live.verdict = stored_verdict(row.job)
         live.trials = {trial.number: trial for trial in row.trials}
         live.best = row.job.message if live.verdict is None else ""
         self.admit(live)
@@ -50,17 +50,18 @@ class StateMachine(LiveJobs):
             self.enqueue(live)
             return
         live.replicas = {replica.name: replica for replica in row.replicas}
-        live.placement = remembered_allocations(live) if live.running() else {}
+        live.placement = stored_allocations(live) if live.running() else {}
         self.placed[row.job.id] = live
         live.running_since = live.lead.started and self.by_steady(live.lead.started)
         if live.verdict and live.verdict.state is State.SUCCEEDED and live.lead.ended:
-            finish_later(self, live, live.lead.ended)
+            set_straggler_deadline(self, live, live.lead.ended)
 
-    def _engine_of(self, row: LiveRecord) -> str:
+    def _engine_of_record(self, row: LiveRecord) -> str:
         """The engine of the job's cluster; none if the job was submitted to an engine of another kind."""
         name = self.engine_of(row.job.cluster)
-        there = row.submission
-        return NO_ENGINE if there and name and there.engine != self.engines[name].kind else name
+        submission = row.submission
+        elsewhere = submission and name and submission.engine != self.engines[name].kind
+        return NO_ENGINE if elsewhere else name
 
     def _load_broken(self, row: LiveRecord, error: Exception) -> None:
         self.placed.pop(row.job.id, None)
@@ -72,16 +73,16 @@ class StateMachine(LiveJobs):
         self.broken[row.job.id] = f"its record cannot be read: {type(error).__name__}: {error}"
 
     def inherit(self, other: "StateMachine") -> None:
-        """Keeps what survives a failed commit: the engines' capacity and the measured times."""
+        """Takes over what a failed commit does not change: the engines' capacity and the times on the steady clock."""
         self.ready = other.ready
         for job_id, live in self.jobs.items():
             before = other.jobs.get(job_id)
             if before and len(before.past) == len(live.past):
-                self._measured(live, before)
+                self._keep_times(live, before)
         for name, pool in other.pools.items():
             self.resize(name, pool.nodes)
 
-    def _measured(self, live: LiveJob, before: LiveJob) -> None:
+    def _keep_times(self, live: LiveJob, before: LiveJob) -> None:
         live.queued_at = before.queued_at
         if live.running_since is not None and before.running_since is not None:
             live.running_since = before.running_since
@@ -91,18 +92,18 @@ class StateMachine(LiveJobs):
             self.enqueue(live)
 
     def step(self, inputs: Iterable[Input], now: int, steady: int) -> Turn:
-        """`now` is the wall clock, `steady` the boot clock, both in nanoseconds."""
+        """`now` is the wall clock, `steady` the steady clock, both in nanoseconds."""
         self.begin_turn(now, steady)
-        for one in inputs:
-            match one:
+        for input_ in inputs:
+            match input_:
                 case EngineReport(engine, report):
-                    reports.take(self, engine, report)
+                    reports.apply(self, engine, report)
                 case BrokenJob(job_id, why):
                     end_broken(self, job_id, why)
                 case Tick():
                     pass
                 case _:
-                    self.turn.answers.append(commands.answer(self, one))
+                    self.turn.answers.append(commands.answer(self, input_))
         end_stragglers(self)
         end_overdue(self)
         for engine in self.engines:

@@ -1,6 +1,6 @@
 """Stops jobs: a gang, or a search with all its trials."""
 
-from turnout.control.ends import decide, end_job, starts_over, stop_gang
+from turnout.control.ends import decide, end_job, retry_after_attempt, stop_gang
 from turnout.control.live_job import LiveJob
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.turn import StopGang
@@ -18,7 +18,7 @@ def begin_stop(live_jobs: LiveJobs, live: LiveJob, verdict: Verdict) -> None:
         live.verdict = verdict
         end_job(live_jobs, live)
         return
-    if live.verdict and starts_over(live):
+    if live.verdict and retry_after_attempt(live):
         live.verdict = None
     elif live.job.state is State.STOPPING:
         return

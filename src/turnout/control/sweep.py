@@ -33,9 +33,9 @@ _KINDS = {
 }
 
 Clear = Callable[[Any, bool], tuple[int, int]]
-"""Removes files untouched since a time (seconds since 1970), or bytes beyond a size. If True, it only counts.
+"""Called with a limit and `dry`. Returns the number of files and of bytes that it removes, or with `dry` would remove.
 
-Returns the number of files and of bytes.
+The limit is a time (seconds since 1970): files that have not changed since are removed. Or it is a size in bytes.
 """
 
 
@@ -76,16 +76,16 @@ class Sweeper:
         self._limits = limits
         self._delete = delete
         self._files = files
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def keep(self) -> None:
         """Runs forever: a full sweep now and every day, plain files every hour."""
         hours = 0
         while True:
             try:
-                async with self._turn:
+                async with self._lock:
                     async for swept in (
-                        self._all(dry=False) if hours % 24 == 0 else self._plain_files(dry=False)
+                        self._sweep_all(dry=False) if hours % 24 == 0 else self._sweep_files(dry=False)
                     ):
                         if swept.count:
                             log.info("swept: %s", swept)
@@ -99,55 +99,55 @@ class Sweeper:
     async def run(self, *, dry: bool) -> AsyncIterator[Swept]:
         """Yields each kind as it is done; with `dry` it removes nothing. Raises Busy or StoreError."""
         if dry:
-            async for swept in self._all(dry=True):
+            async for swept in self._sweep_all(dry=True):
                 yield swept
             return
-        if self._turn.locked():
+        if self._lock.locked():
             raise Busy("another sweep is running: try again when it is done, or use --dry-run")
-        async with self._turn:
-            async for swept in self._all(dry=False):
+        async with self._lock:
+            async for swept in self._sweep_all(dry=False):
                 yield swept
 
-    async def _all(self, *, dry: bool) -> AsyncIterator[Swept]:
+    async def _sweep_all(self, *, dry: bool) -> AsyncIterator[Swept]:
         if self._limits.finished_days:
-            yield await self._finished(dry=dry)
+            yield await self._sweep_ended_jobs(dry=dry)
         if self._limits.deleted_days:
-            yield await self._deleted(dry=dry)
+            yield await self._sweep_deleted_jobs(dry=dry)
         for kind, setting in _KINDS.items():
             if days := getattr(self._limits, setting):
-                yield await self._kind(kind, setting, _before(days), dry=dry)
+                yield await self._sweep_rows(kind, setting, _before(days), dry=dry)
         for name, engine in self._engines.items():
-            yield await self._attempts(name, engine, dry=dry)
-        async for swept in self._plain_files(dry=dry):
+            yield await self._sweep_attempts(name, engine, dry=dry)
+        async for swept in self._sweep_files(dry=dry):
             yield swept
         if not dry:
-            yield await self._space()
+            yield await self._shrink_database()
 
-    async def _finished(self, *, dry: bool) -> Swept:
+    async def _sweep_ended_jobs(self, *, dry: bool) -> Swept:
         count = 0
-        async for window in self._ended(_before(self._limits.finished_days)):
-            there = [one.id for one in window if one.deleted is None]
-            trials = await self._store.retention.trials_of_searches(there)
-            gone = [job_id for job_id in there if job_id not in trials]
-            count += len(gone)
-            for first in range(0, 0 if dry else len(gone), _DELETES_AT_ONCE):
+        async for window in self._ended_jobs(_before(self._limits.finished_days)):
+            undeleted = [job.id for job in window if job.deleted is None]
+            trials = await self._store.retention.trials_of_searches(undeleted)
+            expired = [job_id for job_id in undeleted if job_id not in trials]
+            count += len(expired)
+            for first in range(0, 0 if dry else len(expired), _DELETES_AT_ONCE):
                 began = time.perf_counter()
-                some = gone[first : first + _DELETES_AT_ONCE]
-                await asyncio.gather(*(self._delete_one(job_id) for job_id in some))
+                batch = expired[first : first + _DELETES_AT_ONCE]
+                await asyncio.gather(*(self._delete_job(job_id) for job_id in batch))
                 await asyncio.sleep(time.perf_counter() - began)  # leaves others at least half of the time
         return Swept("jobs that ended long ago", "finished_days", count)
 
-    async def _delete_one(self, job_id: int) -> None:
+    async def _delete_job(self, job_id: int) -> None:
         try:
             await self._delete(job_id, BY)
         except (NotFound, WrongState):
             return  # deleted meanwhile
 
-    async def _deleted(self, *, dry: bool) -> Swept:
+    async def _sweep_deleted_jobs(self, *, dry: bool) -> Swept:
         count, amount, after = 0, Amount(), (0, 0)
         before = _before(self._limits.deleted_days)
         while found := await self._store.retention.deleted(before, after):
-            ids = [one.id for one in found]
+            ids = [job.id for job in found]
             amount += await self._store.retention.amount(ids)
             if not dry:
                 await self._store.retention.remove(ids)
@@ -155,41 +155,41 @@ class Sweeper:
             after = (found[-1].deleted or 0, found[-1].id)
         return Swept("deleted jobs", "deleted_days", count, amount.rows, amount.bytes)
 
-    async def _kind(self, kind: str, setting: str, before: int, *, dry: bool) -> Swept:
+    async def _sweep_rows(self, kind: str, setting: str, before: int, *, dry: bool) -> Swept:
         amount = Amount()
-        async for window in self._ended(before):
-            # An earlier sweep has removed these.
-            gone = await self._going(window) if dry else set[int]()
-            ids = [one.id for one in window if one.id not in gone]
-            some = await self._store.retention.amount(ids, kind)
-            if some.rows and not dry:
+        async for window in self._ended_jobs(before):
+            # A sweep that is not dry has already removed these jobs.
+            removed = await self._removed_before(window) if dry else set[int]()
+            ids = [job.id for job in window if job.id not in removed]
+            found = await self._store.retention.amount(ids, kind)
+            if found.rows and not dry:
                 await self._store.retention.remove(ids, kind)
-            amount += some
+            amount += found
         return Swept(f"{kind} of ended jobs", setting, amount.rows, amount.rows, amount.bytes)
 
-    async def _going(self, window: Sequence[EndedJob]) -> set[int]:
-        """The jobs in the window that `_deleted` removes."""
+    async def _removed_before(self, window: Sequence[EndedJob]) -> set[int]:
+        """The jobs in the window that `_sweep_deleted_jobs` removes."""
         if not self._limits.deleted_days:
             return set()
         before = _before(self._limits.deleted_days)
-        old = {one.id for one in window if (one.deleted or before) < before and one.ended < before}
+        old = {job.id for job in window if (job.deleted or before) < before and job.ended < before}
         if not old:
             return old
         return (
             old - await self._store.retention.trials_of_searches(sorted(old)) - {await self._store.last_id()}
         )
 
-    async def _ended(self, before: int) -> AsyncIterator[list[EndedJob]]:
+    async def _ended_jobs(self, before: int) -> AsyncIterator[list[EndedJob]]:
         after: int | None = 0
         while after is not None:
             found, after = await self._store.retention.ended(before, after)
             if found:
                 yield found
 
-    async def _attempts(self, name: str, engine: Engine, *, dry: bool) -> Swept:
+    async def _sweep_attempts(self, name: str, engine: Engine, *, dry: bool) -> Swept:
         """Removes the files of old attempts, including those of unknown and deleted jobs."""
         oldest = _before(self._limits.log_days) if self._limits.log_days else 0
-        stored = await engine.stored()
+        stored = await engine.attempts_on_disk()
         count = 0
         for first in range(0, len(stored), _AT_ONCE):
             gone = await self._store.finished_attempts(stored[first : first + _AT_ONCE], oldest)
@@ -198,7 +198,7 @@ class Sweeper:
                 await engine.remove(gone)
         return Swept(f"logs and files of attempts ({name})", "log_days", count)
 
-    async def _plain_files(self, *, dry: bool) -> AsyncIterator[Swept]:
+    async def _sweep_files(self, *, dry: bool) -> AsyncIterator[Swept]:
         for what, setting, clear in self._files:
             limit = getattr(self._limits, setting)
             if setting.endswith("_days"):
@@ -206,12 +206,12 @@ class Sweeper:
             count, size = await pools.copies.run(pools.OWN, clear, limit, dry)
             yield Swept(what, setting, count, bytes=size)
 
-    async def _space(self) -> Swept:
-        given = 0
-        while some := await self._store.retention.shrink():
-            given += some
+    async def _shrink_database(self) -> Swept:
+        freed = 0
+        while size := await self._store.retention.shrink():
+            freed += size
             await asyncio.sleep(0)
-        return Swept("space in the database", "", 0, bytes=given)
+        return Swept("space in the database", "", 0, bytes=freed)
 
 
 def _before(days: float) -> int:

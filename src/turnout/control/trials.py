@@ -53,7 +53,7 @@ def stop_trial(live_jobs: LiveJobs, command: StopTrial) -> Job:
     return search.job
 
 
-def conclude(live_jobs: LiveJobs, command: FinishTrial) -> Job:
+def finish_trial(live_jobs: LiveJobs, command: FinishTrial) -> Job:
     search = _search(live_jobs, command.job_id)
     trial = search.trials.get(command.number)
     if trial is None or trial.child in live_jobs.jobs:
@@ -78,7 +78,7 @@ def conclude(live_jobs: LiveJobs, command: FinishTrial) -> Job:
     return search.job
 
 
-def finish(live_jobs: LiveJobs, command: FinishSearch) -> Job:
+def finish_search(live_jobs: LiveJobs, command: FinishSearch) -> Job:
     search = _search(live_jobs, command.job_id)
     begin_stop(live_jobs, search, Verdict(command.state, command.reason, command.message))
     return search.job

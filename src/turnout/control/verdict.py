@@ -35,7 +35,7 @@ def judge(end: Ended) -> Verdict:
     return Verdict(_STATES.get(reason, State.FAILED), reason, f"{end.replica} {explain_end(end)}")
 
 
-def judged_before(job: Job) -> Verdict | None:
+def stored_verdict(job: Job) -> Verdict | None:
     """The verdict that an earlier service stored."""
     if job.reason is None:
         return None

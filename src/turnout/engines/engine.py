@@ -11,7 +11,7 @@ __all__ = ["Engine", "Mark", "Refused", "ReplicaLog", "Traits", "Unreachable"]
 
 
 class Refused(TurnoutError):
-    """The engine cannot run this launch; the message says why. Final for the attempt."""
+    """The engine cannot run this launch; the message says why. The attempt ends."""
 
 
 class Unreachable(TurnoutError):
@@ -30,12 +30,14 @@ class Traits(NamedTuple):
 
 
 class Engine(Protocol):
-    """Called by the controller, except for user reads: `runtime`, `log`, `written`, `follow`, `shell`, `dashboard`."""
+    """The controller calls these methods, except those that read for users: `runtime`, `log`, `read_scratch_file`,
+    `follow`, `shell` and `dashboard`.
+    """
 
     traits: Traits
 
     def remember(self, submitted: Mapping[Attempt, str]) -> None:
-        """What it reported as Submitted for live attempts. Called once, before `reports`."""
+        """Gives the engine the ids that it reported as Submitted for live attempts. Called once, before `reports`."""
         ...
 
     async def open(self) -> None:
@@ -65,7 +67,7 @@ class Engine(Protocol):
         ...
 
     async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
-        """Start a replica again that has ended, with the same address, ports, files and logs. The others continue.
+        """Start a replica again after its end, with the same address, ports, files and logs. The others continue.
 
         `restarts` counts the restarts of this replica; the call is idempotent by it. 0: the engine holds the gang, but
         may never have started this replica. Otherwise as `start`.
@@ -88,13 +90,13 @@ class Engine(Protocol):
         """Delete everything of these attempts on disk, including logs."""
         ...
 
-    async def stored(self) -> list[Attempt]:
+    async def attempts_on_disk(self) -> list[Attempt]:
         """Attempts that have files on disk."""
         ...
 
     def log(self, attempt: Attempt, replica: ReplicaName) -> ReplicaLog: ...
 
-    def written(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
+    def read_scratch_file(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
         """The beginning of a file in a scratch directory, until the attempt is forgotten; empty: there is none.
 
         Blocks, but only on the disk.

@@ -204,9 +204,9 @@ def plan_gang(
     scratch = scratch_paths(launch.spec.scratch, binds) if launch.spec.scratch else []
     check_targets([bind.target for bind in binds], scratch)
     stage = str(paths.stage)
-    boxed = bool(layout.sandbox)
-    hosts = _hosts(gang, convention(launch.dialect).domain(launch)) if boxed else ""
-    cluster_maps = _maps(launch, gang, boxed)
+    sandboxed = bool(layout.sandbox)
+    hosts = _hosts(gang, convention(launch.dialect).domain(launch)) if sandboxed else ""
+    cluster_maps = _maps(launch, gang, sandboxed)
     replicas: list[ReplicaPlan] = []
     for rank, (name, role) in enumerate(launch.replicas()):
         if only not in (None, name):
@@ -238,13 +238,13 @@ def plan_gang(
 
 
 def _disk(launch: Launch, most: int) -> dict[str, int]:
-    asked = {role.name: role.resources.disk or most for role in launch.spec.roles}
-    return {role: min(bytes, most or bytes) for role, bytes in asked.items() if bytes}
+    requested = {role.name: role.resources.disk or most for role in launch.spec.roles}
+    return {role: min(bytes, most or bytes) for role, bytes in requested.items() if bytes}
 
 
-def _maps(launch: Launch, gang: Gang, boxed: bool) -> dict[str, str]:
+def _maps(launch: Launch, gang: Gang, sandboxed: bool) -> dict[str, str]:
     own = convention(launch.dialect)
-    found = maps(launch, gang, boxed and own.by_name) | own.maps(launch, gang, boxed)
+    found = maps(launch, gang, sandboxed and own.by_name) | own.maps(launch, gang, sandboxed)
     if len(gang) == 1 and not own.ranks_single_replica:
         del found[TF_CONFIG]
     return found

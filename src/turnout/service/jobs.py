@@ -247,8 +247,8 @@ class Jobs:
         return self._engines.of(job.cluster).follow(job.current)
 
     def written(self, job: Job, replica: ReplicaName, path: str, most: int) -> bytes:
-        """See Engine.written."""
-        return self._engines.of(job.cluster).written(job.current, replica, path, most)
+        """See Engine.read_scratch_file."""
+        return self._engines.of(job.cluster).read_scratch_file(job.current, replica, path, most)
 
     async def browser_targets(self, view: JobView) -> BrowserTargets:
         running = [str(replica.name) for replica in view.replicas if replica.state is ReplicaState.RUNNING]

@@ -74,6 +74,6 @@ async def test_plans_of_unknown_attempts_are_removed(base_dir: Path):
         staging.mkdir(exist_ok=True)
         for name in ("7.1.json", "7.1.0.state", "7.1.new", "8.1.json", "README"):
             (staging / name).touch()
-        assert {Attempt(7, 1), Attempt(8, 1)} <= set(await harness.engine.stored())
+        assert {Attempt(7, 1), Attempt(8, 1)} <= set(await harness.engine.attempts_on_disk())
         await harness.engine.remove([Attempt(7, 1)])
         assert sorted(path.name for path in staging.iterdir()) == ["8.1.json", "README"]

@@ -138,4 +138,4 @@ async def test_other_names_in_the_attempts_directory_are_ignored(unsandboxed: En
     end = await unsandboxed.run("true")
     for name in ("x", "1", "a.b_c", "1.x_master-0", "9" * 30 + ".1_master-0", "9" * 19 + ".1_master-0"):
         (unsandboxed.paths.attempts / name).mkdir()
-    assert await unsandboxed.engine.stored() == [end.attempt]
+    assert await unsandboxed.engine.attempts_on_disk() == [end.attempt]

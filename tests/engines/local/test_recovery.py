@@ -329,7 +329,7 @@ async def test_senseless_lines_of_the_journal_are_skipped(harness: EngineHarness
     go_file.touch()
     assert (await harness.ended(attempt)).code == 9
     log = (harness.paths.supervisor / "log").read_text()
-    assert log.count("makes no sense and is skipped") == len(odd)
+    assert log.count("is malformed and is skipped") == len(odd)
 
 
 async def test_a_warning_names_a_supervisor_that_cannot_be_reached(

@@ -211,9 +211,9 @@ async def test_the_workspace_can_be_kept(harness: EngineHarness):
 async def test_stored_attempts_can_be_removed(harness: EngineHarness):
     ends = [await harness.run("true") for _ in range(3)]
     first, second, third = (end.attempt for end in ends)
-    assert await harness.engine.stored() == [first, second, third]
+    assert await harness.engine.attempts_on_disk() == [first, second, third]
     await harness.engine.remove([first, third])
-    while await harness.engine.stored() != [second]:  # noqa: ASYNC110 (a thread removes it)
+    while await harness.engine.attempts_on_disk() != [second]:  # noqa: ASYNC110 (a thread removes it)
         await asyncio.sleep(0.01)
 
 
@@ -233,10 +233,10 @@ async def test_a_deep_tree_does_not_block_other_removals(harness: EngineHarness)
     for end in (deep, *others):
         await harness.engine.forget(end.attempt)
     await harness.engine.remove([deep.attempt, others[0].attempt])
-    while await harness.engine.stored() != [others[1].attempt] or list(gone.glob("*-*.1_*")):  # noqa: ASYNC110
+    while await harness.engine.attempts_on_disk() != [others[1].attempt] or list(gone.glob("*-*.1_*")):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await harness.engine.remove([others[1].attempt])
-    while await harness.engine.stored() or list(gone.glob("*-*.1_*")):  # noqa: ASYNC110
+    while await harness.engine.attempts_on_disk() or list(gone.glob("*-*.1_*")):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from tests.runner.stager.stager_process import store
-from tests.stores import READER, S3, Gcs, wire
+from tests.stores import READER, S3, Gcs, faulty_proxy
 from turnout.runner.stager.checksums import CRC
 from turnout.runner.stager.direct_download import DirectDownload
 
@@ -43,8 +43,8 @@ def test_no_data_of_a_replaced_object(s3: S3, content: bytes) -> None:
 def test_a_broken_connection_yields_the_data_before_it(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, content)["e_tag"]
-    with wire(s3.port, cut=1, after=300_000) as line:
-        got = read(backing | {"endpoint": f"http://127.0.0.1:{line.port}"}, etag, 0, len(content))
+    with faulty_proxy(s3.port, cut=1, after=300_000) as proxy:
+        got = read(backing | {"endpoint": f"http://127.0.0.1:{proxy.port}"}, etag, 0, len(content))
     assert 0 < len(got) < len(content)
     assert content.startswith(got)
 
@@ -86,8 +86,10 @@ def test_no_whole_object_after_an_error(s3: S3, content: bytes, trouble: str) ->
     backing = s3.backing()
     if trouble != "gone":
         store(backing).put(KEY, content)
-    with wire(s3.port, cut=trouble == "cut", after=300_000) as line:
-        odd = {"endpoint": f"http://127.0.0.1:{line.port}"} | ({"secret": "x"} if trouble == "secret" else {})
+    with faulty_proxy(s3.port, cut=trouble == "cut", after=300_000) as proxy:
+        odd = {"endpoint": f"http://127.0.0.1:{proxy.port}"} | (
+            {"secret": "x"} if trouble == "secret" else {}
+        )
         way = DirectDownload(store(backing | odd))
         most = len(content) - 1 if trouble == "grown" else len(content)
         assert way.whole(KEY, most) is None
@@ -99,11 +101,11 @@ def test_no_whole_object_after_an_error(s3: S3, content: bytes, trouble: str) ->
 def test_a_connection_that_the_store_has_closed_is_replaced(s3: S3, content: bytes) -> None:
     backing = s3.backing()
     etag = store(backing).put(KEY, content)["e_tag"]
-    with wire(s3.port, cut=1, after=700, upwards=True) as line:  # goes with the second request
-        way = DirectDownload(store(backing | {"endpoint": line.endpoint}))
+    with faulty_proxy(s3.port, cut=1, after=700, upwards=True) as proxy:  # goes with the second request
+        way = DirectDownload(store(backing | {"endpoint": proxy.endpoint}))
         for _ in range(2):
             assert b"".join(way.range(KEY, etag, 0, len(content), CHUNK)) == content
-        assert not line.cut, "it was the same connection"
+        assert not proxy.cut, "it was the same connection"
         whole = way.whole(KEY, len(content))
         assert whole
         assert whole.data == content

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.runner.stager.stager_process import Stager, files, store
-from tests.stores import READER, S3, wire
+from tests.stores import READER, S3, faulty_proxy
 from turnout.runner.stager.files import TargetDirectory
 
 BIG = 40 << 20
@@ -81,7 +81,7 @@ def test_broken_connections_are_resumed(s3: S3, stager: Stager, place: Path) -> 
     backing, data = s3.backing(), os.urandom(BIG)
     store(backing).put("big", data)
     store(backing).put("small", data[:1000000])
-    with wire(s3.port, cut=5, after=500000) as cut:
+    with faulty_proxy(s3.port, cut=5, after=500000) as cut:
         stager.move(
             "in", {"backing": backing | {"endpoint": f"http://127.0.0.1:{cut.port}"}, "to": str(place)}
         )
@@ -93,7 +93,7 @@ def test_a_store_that_is_busy_for_a_while(s3: S3, stager: Stager, place: Path) -
     backing = s3.backing()
     for number in range(20):
         store(backing).put(f"data/{number}", b"x" * number)
-    with wire(s3.port, refuse=6) as busy:
+    with faulty_proxy(s3.port, refuse=6) as busy:
         stager.move(
             "in", {"backing": backing | {"endpoint": f"http://127.0.0.1:{busy.port}"}, "to": str(place)}
         )
@@ -101,7 +101,7 @@ def test_a_store_that_is_busy_for_a_while(s3: S3, stager: Stager, place: Path) -
 
 
 def test_a_store_that_stays_busy(s3: S3, place: Path) -> None:
-    with wire(s3.port, refuse=10000) as busy, Stager(patience=1) as stager:
+    with faulty_proxy(s3.port, refuse=10000) as busy, Stager(patience=1) as stager:
         said = stager.fail(
             "in", {"backing": s3.backing("some", port=busy.port), "prefix": "a", "to": str(place)}
         )
@@ -109,7 +109,7 @@ def test_a_store_that_stays_busy(s3: S3, place: Path) -> None:
 
 
 def test_no_server_listens(s3: S3, place: Path) -> None:
-    with wire(s3.port) as gone:
+    with faulty_proxy(s3.port) as gone:
         pass
     with Stager(patience=1) as stager:
         said = stager.fail(
@@ -163,10 +163,10 @@ def test_kill_in_the_middle_and_again(s3: S3, place: Path) -> None:
     backing, data = s3.backing(), os.urandom(BIG)
     store(backing).put("big", data)
     item = {"prefix": "big", "to": str(place), "state": str(place.parent / "state")}
-    with wire(s3.port, after=10 << 20) as slow, Stager() as stager:
+    with faulty_proxy(s3.port, after=10 << 20) as slow, Stager() as stager:
         stager.begin("in", item | {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}})
         assert slow.reached.wait(30)
-        slow.held.clear()
+        slow.flowing.clear()
         stager.await_bytes()
         stager.kill()
     assert "big" not in os.listdir(place)
@@ -180,14 +180,14 @@ def test_an_object_that_is_replaced_meanwhile(s3: S3, place: Path) -> None:
     """A file never has data of both objects."""
     backing, old, new = s3.backing(), os.urandom(BIG), os.urandom(BIG)
     store(backing).put("big", old)
-    with wire(s3.port, after=10 << 20) as slow, Stager() as stager:
+    with faulty_proxy(s3.port, after=10 << 20) as slow, Stager() as stager:
         stager.begin(
             "in", {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}, "to": str(place)}
         )
         assert slow.reached.wait(30)
-        slow.held.clear()
+        slow.flowing.clear()
         store(backing).put("big", new)
-        slow.held.set()
+        slow.flowing.set()
         assert "done" in stager.receive()
     assert files(place) == {"big": new} or files(place) == {"big": old}
 
@@ -195,12 +195,12 @@ def test_an_object_that_is_replaced_meanwhile(s3: S3, place: Path) -> None:
 def test_cancelled(s3: S3, place: Path) -> None:
     backing = s3.backing()
     store(backing).put("big", os.urandom(BIG))
-    with wire(s3.port, after=1 << 20) as slow, Stager() as stager:
+    with faulty_proxy(s3.port, after=1 << 20) as slow, Stager() as stager:
         order = stager.begin(
             "in", {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}, "to": str(place)}
         )
         assert slow.reached.wait(30)
-        slow.held.clear()
+        slow.flowing.clear()
         stager.send({"id": order, "cancel": True})
         assert stager.receive() == {"id": order, "cancelled": True}
     assert "big" not in os.listdir(place)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.runner.stager.stager_process import Stager, content, files, keys, store
-from tests.stores import READER, S3, wire
+from tests.stores import READER, S3, faulty_proxy
 
 BIG = 40 << 20
 
@@ -96,7 +96,7 @@ def test_broken_connections_and_a_busy_store(s3: S3, stager: Stager, place: Path
     (place / "big").write_bytes(os.urandom(BIG))
     for number in range(20):
         (place / f"{number}").write_bytes(b"x" * 300000)
-    with wire(s3.port, refuse=10, cut=5, after=200000, upwards=True) as bad:
+    with faulty_proxy(s3.port, refuse=10, cut=5, after=200000, upwards=True) as bad:
         stager.move(
             "out", {"backing": backing | {"endpoint": f"http://127.0.0.1:{bad.port}"}, "from": str(place)}
         )
@@ -117,10 +117,10 @@ def test_kill_in_the_middle_and_again(s3: S3, place: Path) -> None:
     for number in range(5):
         (place / f"{number}").write_bytes(os.urandom(1000))
     item = {"from": str(place), "state": str(place.parent / "state")}
-    with wire(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
+    with faulty_proxy(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
         stager.begin("out", item | {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}})
         assert slow.reached.wait(30)
-        slow.held.clear()
+        slow.flowing.clear()
         stager.kill()
     assert "big" not in keys(backing)
     with Stager() as stager:
@@ -133,7 +133,7 @@ def test_a_cancelled_upload_leaves_nothing(s3: S3, place: Path) -> None:
     backing = s3.backing()
     (place / "big").write_bytes(os.urandom(BIG))
     before = s3.unfinished_uploads()
-    with wire(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
+    with faulty_proxy(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
         order = stager.begin(
             "out", {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}, "from": str(place)}
         )
@@ -150,15 +150,15 @@ def test_a_file_that_changes_while_it_is_read_is_not_uploaded(s3: S3, place: Pat
     big.write_bytes(os.urandom(BIG))
     long_ago(big)
     item = {"from": str(place), "state": str(place.parent / "state")}
-    with wire(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
+    with faulty_proxy(s3.port, after=5 << 20, upwards=True) as slow, Stager() as stager:
         stager.begin(
             "out", item | {"backing": backing | {"endpoint": f"http://127.0.0.1:{slow.port}"}}, final=False
         )
         assert slow.reached.wait(30)
-        slow.held.clear()
+        slow.flowing.clear()
         with big.open("r+b") as file:
             file.write(b"changed")
-        slow.held.set()
+        slow.flowing.set()
         assert stager.receive()["done"]["waiting"] == 1
     assert keys(backing) == set()
     with Stager() as stager:
@@ -170,11 +170,11 @@ def test_orders_run_side_by_side(s3: S3, place: Path) -> None:
     """A slow store does not delay other orders."""
     here, there = s3.backing(), s3.backing()
     (place / "a").write_text("1")
-    with wire(s3.port) as slow, Stager() as stager:
-        slow.held.clear()
+    with faulty_proxy(s3.port) as slow, Stager() as stager:
+        slow.flowing.clear()
         slow_backing = there | {"endpoint": f"http://127.0.0.1:{slow.port}"}
         first = stager.begin("out", {"backing": slow_backing, "from": str(place)})
         second = stager.begin("out", {"backing": here, "from": str(place)})
         assert stager.receive()["id"] == second
-        threading.Timer(0, slow.held.set).start()
+        threading.Timer(0, slow.flowing.set).start()
         assert stager.receive()["id"] == first

@@ -14,7 +14,7 @@ def taken(choice: WriteSize, cost: Callable[[int], float], times: int) -> list[i
     found = []
     for _ in range(times):
         portion = choice.next()
-        choice.tell(portion, cost(portion))
+        choice.record(portion, cost(portion))
         found.append(portion)
     return found
 

@@ -16,7 +16,7 @@ from turnout.engines.local import dashboard
 from turnout.engines.local.cleanup import leftovers
 from turnout.engines.local.cleanup.trash import Trash
 from turnout.engines.local.data import nfs, scratch, staging_plan
-from turnout.engines.local.data.mounts import JobMounts
+from turnout.engines.local.data.mounts import MountBinder
 from turnout.engines.local.data.stager_client import StagerClients, TransferFailed
 from turnout.engines.local.data.staging import MountSources, Staging
 from turnout.engines.local.gang_sockets import GangSockets
@@ -78,7 +78,7 @@ class LocalEngine:
         self._trash = Trash(paths.attempts, paths.all_copies, paths.all_exported)
 
     def remember(self, submitted: Mapping[Attempt, str]) -> None:
-        """The supervisor's journal has all it needs."""
+        """Does nothing: the supervisor's journal has all that is needed."""
 
     async def open(self) -> None:
         self._machine = await pools.service.run(
@@ -109,7 +109,9 @@ class LocalEngine:
         self._followers = LogFollowers(send)
         self._leases.probe = not network.own
         self._staging = Staging(self._paths, self._storage, StagerClients(), accounts, self._ring)
-        self._mounts = JobMounts(self._storage, self._staging, nfs.NfsMounter(self._paths.supervisor / "nfs"))
+        self._mounts = MountBinder(
+            self._storage, self._staging, nfs.NfsMounter(self._paths.supervisor / "nfs")
+        )
         self._sampler = Sampler(
             self._settings.limits.sample_seconds, _hardware(self._machine), self._reports.put_nowait
         )
@@ -221,7 +223,7 @@ class LocalEngine:
         await pools.service.run(pools.OWN, staging_plan.remove_plans, self._paths.staging, names)
         self._trash.remove(names)
 
-    async def stored(self) -> list[Attempt]:
+    async def attempts_on_disk(self) -> list[Attempt]:
         return await pools.service.run(pools.OWN, leftovers.attempts, self._paths)
 
     def log(self, attempt: Attempt, replica: ReplicaName) -> FileLog:
@@ -231,7 +233,7 @@ class LocalEngine:
             return FileLog(first if first.exists() else directory)
         return EncryptedLog(directory, self._ring) if EncryptedLog.is_at(directory) else FileLog(directory)
 
-    def written(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
+    def read_scratch_file(self, attempt: Attempt, replica: ReplicaName, path: str, most: int) -> bytes:
         return scratch.read(self._paths.replica(attempt, replica), path, most)
 
     def follow(self, attempt: Attempt) -> AsyncIterator[None]:
@@ -287,7 +289,7 @@ class LocalEngine:
     async def _prepare_and_restart(
         self, launch: Launch, replica: ReplicaName, restarts: int, mounts: list[Resolved]
     ) -> None:
-        prepared = await self._mounts.prepare_again(launch, mounts)
+        prepared = await self._mounts.prepare_restart(launch, mounts)
         self._send_restart(launch, replica, restarts, self._mounts.binds(launch, mounts, prepared))
 
     def _restart_done(
@@ -315,14 +317,14 @@ class LocalEngine:
         chaos.point("engine.again")
 
     def _plan(self, launch: Launch, binds: list[Bind], only: ReplicaName | None = None) -> GangPlan:
-        here = self._machine
         try:
             gang = self._leases.lease(launch)
             runtimes = {
-                role.program.runtime: here.runtimes.get(role.program.runtime) for role in launch.spec.roles
+                role.program.runtime: self._machine.runtimes.get(role.program.runtime)
+                for role in launch.spec.roles
             }
             seal = self._data_key(launch)
-            layout = self._users.layout(here.layout, launch.project)
+            layout = self._users.layout(self._machine.layout, launch.project)
             return plan_gang(launch, gang, runtimes, binds, layout, self._paths, seal, only)
         except (Impossible, TurnoutError) as error:
             raise Refused(str(error)) from error

@@ -34,13 +34,13 @@ class TransferBudget:
             self._admit()
 
     async def _acquire(self, memory: int) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((memory, turn))
+        admitted = asyncio.get_running_loop().create_future()
+        self._waiting.append((memory, admitted))
         self._admit()
         try:
-            await turn
+            await admitted
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if admitted.done() and not admitted.cancelled():
                 self._transfers += 1
                 self._memory += memory
             self._admit()
@@ -48,11 +48,11 @@ class TransferBudget:
 
     def _admit(self) -> None:
         while self._waiting:
-            memory, turn = self._waiting[0]
-            if not turn.cancelled():
+            memory, admitted = self._waiting[0]
+            if not admitted.cancelled():
                 if not self._transfers or memory > self._memory:
                     return
                 self._transfers -= 1
                 self._memory -= memory
-                turn.set_result(None)
+                admitted.set_result(None)
             self._waiting.popleft()

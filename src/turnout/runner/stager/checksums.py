@@ -20,7 +20,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 _BASE64_MD5 = re.compile(r"[0-9A-Za-z+/]{22}==")
 _READ = 1 << 20
 _POLYNOMIAL = 0x82F63B78
-"""Of CRC32C, bits reversed."""
+"""The polynomial of CRC32C, bits reversed."""
 
 
 class Expected(NamedTuple):
@@ -45,7 +45,7 @@ def expected(etag: str | None, attributes: Mapping[str, str]) -> Expected:
 
 
 def bare(etag: str | None) -> str:
-    """Without quotes, which some stores add."""
+    """The ETag without quotes, which some stores add."""
     return (etag or "").strip('"')
 
 
@@ -56,7 +56,7 @@ def digest(kind: str, data: "Buffer") -> str:
 
 
 def file_digest(kind: str, fd: int, size: int) -> str:
-    """Of a file's first `size` bytes."""
+    """The digest of a file's first `size` bytes."""
     running, at = _begin(kind), 0
     while at < size and (data := os.pread(fd, min(_READ, size - at), at)):
         running.update(data)
@@ -80,7 +80,7 @@ class Crcs:
         self._known[number] = google_crc32c.extend(self._known[number], data)
 
     def value(self, fd: int, size: int) -> str:
-        """Of the whole file. Reads pieces from the file that were not added."""
+        """The CRC32C of the whole file. Pieces that were not added are read from the file."""
         whole, operator = 0, _zeros(self._piece)
         for number in range(-(-size // self._piece)):
             start = number * self._piece

@@ -1,4 +1,4 @@
-"""In: downloads an object, or a range of one, directly over HTTP.
+"""Inbound: downloads an object, or a range of one, directly over HTTP.
 
 obstore's stream takes twice the CPU time. obstore signs the URL, and it takes over whenever the direct download does
 not succeed: it understands the store's errors, and retries.
@@ -57,11 +57,11 @@ class DirectDownload:
             return None
         found = connection = None
         try:
-            connection, answer = self._ask(url, {})
-            found = _all(answer, most)
+            connection, response = self._request(url, {})
+            found = _read_whole(response, most)
         except _TROUBLE:
             pass
-        self._done(connection, again=found is not None)
+        self._release(connection, reusable=found is not None)
         self._works = self._works and found is not None
         return found
 
@@ -73,60 +73,64 @@ class DirectDownload:
         headers = {"Range": f"bytes={start}-{end - 1}"}
         if etag:
             headers["If-Match"] = etag
-        came, connection = 0, None
+        received, connection = 0, None
         try:
-            connection, answer = self._ask(url, headers)
-            same = bare(answer.headers["ETag"]) == bare(etag) and answer.length == end - start
-            if answer.status == http.client.PARTIAL_CONTENT and same:
-                while data := answer.read(chunk):
-                    came += len(data)
+            connection, response = self._request(url, headers)
+            same = bare(response.headers["ETag"]) == bare(etag) and response.length == end - start
+            if response.status == http.client.PARTIAL_CONTENT and same:
+                while data := response.read(chunk):
+                    received += len(data)
                     yield data
         except _TROUBLE:
             pass
         finally:
-            self._done(connection, again=came == end - start)
-        self._works = self._works and came > 0
+            self._release(connection, reusable=received == end - start)
+        self._works = self._works and received > 0
 
     def close(self) -> None:
         while self._idle:
             self._idle.popleft().close()
 
-    def _ask(self, url: SplitResult, headers: dict[str, str]) -> tuple[Connection, http.client.HTTPResponse]:
+    def _request(
+        self, url: SplitResult, headers: dict[str, str]
+    ) -> tuple[Connection, http.client.HTTPResponse]:
         """Reuses an idle connection unless the server has closed it. Raises _TROUBLE."""
         while True:
-            connection, used = self._connected(url)
+            connection, used = self._connection(url)
             try:
-                return connection, _answer(connection, url, headers)
+                return connection, _send_request(connection, url, headers)
             except BaseException as error:
                 connection.close()
                 if not used or not isinstance(error, ConnectionError):
                     raise
 
-    def _connected(self, url: SplitResult) -> tuple[Connection, bool]:
+    def _connection(self, url: SplitResult) -> tuple[Connection, bool]:
         try:
             return self._idle.pop(), True
         except IndexError:
-            return _connection(url), False
+            return _new_connection(url), False
 
-    def _done(self, connection: Connection | None, again: bool) -> None:
-        if connection and again:
+    def _release(self, connection: Connection | None, reusable: bool) -> None:
+        if connection and reusable:
             self._idle.append(connection)
         elif connection:
             connection.close()
 
 
-def _answer(connection: Connection, url: SplitResult, headers: dict[str, str]) -> http.client.HTTPResponse:
+def _send_request(
+    connection: Connection, url: SplitResult, headers: dict[str, str]
+) -> http.client.HTTPResponse:
     headers = headers | {"Accept-Encoding": "identity"}
     connection.request("GET", f"{url.path}?{url.query}", headers=headers)
     return connection.getresponse()
 
 
-def _all(answer: http.client.HTTPResponse, most: int) -> WholeObject | None:
-    if answer.status != http.client.OK or answer.length is None or answer.length > most:
+def _read_whole(response: http.client.HTTPResponse, most: int) -> WholeObject | None:
+    if response.status != http.client.OK or response.length is None or response.length > most:
         return None
-    headers, size = answer.headers, answer.length
-    data = answer.read(size)
-    if len(data) != size or answer.will_close or not headers["Last-Modified"]:
+    headers, size = response.headers, response.length
+    data = response.read(size)
+    if len(data) != size or response.will_close or not headers["Last-Modified"]:
         return None
     attributes = {
         name.lower().removeprefix(_META): text
@@ -151,7 +155,7 @@ def _signed(store: "ObjectStore", key: str) -> SplitResult | None:
         return None
 
 
-def _connection(url: SplitResult) -> Connection:
+def _new_connection(url: SplitResult) -> Connection:
     if url.scheme == "https":
         return http.client.HTTPSConnection(url.netloc, timeout=_SILENCE, context=ssl.create_default_context())
     return http.client.HTTPConnection(url.netloc, timeout=_SILENCE)

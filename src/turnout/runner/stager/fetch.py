@@ -1,4 +1,4 @@
-"""In: fetches the objects below a prefix into a directory."""
+"""Inbound: fetches the objects below a prefix into a directory."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
@@ -35,11 +35,11 @@ class Fetch:
         self.store, self.budget, self.retries, self.progress = context
         self._item = item
         self._prefix = item.prefix.strip("/")
-        self._url = item.called
+        self._url = item.display_url
         self.direct = DirectDownload(self.store)
         self._threads = WorkerThreads(_WORKERS)
         self._etags_are_md5 = True
-        self._odd: dict[str, str] = {}
+        self._mismatches: dict[str, str] = {}
         """Digests of objects that did not match their ETag, by key."""
 
     async def run(self) -> None:
@@ -60,7 +60,7 @@ class Fetch:
         keep = True
         try:
             self.target.drop_leftovers()
-            await for_each(self._objects(), self._one, TRANSFERS)
+            await for_each(self._objects(), self._fetch_object, TRANSFERS)
             keep = False
         except NoSpace:
             keep = False
@@ -112,7 +112,7 @@ class Fetch:
                 yield found
             last = chunk[-1]["path"]
 
-    async def _one(self, found: "ObjectMeta") -> None:
+    async def _fetch_object(self, found: "ObjectMeta") -> None:
         key = found["path"]
         below = key.removeprefix(self._prefix).removeprefix("/") if key != self._prefix else ""
         if not below:
@@ -123,7 +123,7 @@ class Fetch:
         parts = parts_of(below, url)
         self.progress.found(found["size"])
         path = "/".join(parts)
-        if self._is_here(path, parts, found):
+        if self._is_up_to_date(path, parts, found):
             self.progress.kept(found["size"])
             return
         if found["size"] > BIG:
@@ -131,7 +131,7 @@ class Fetch:
         else:
             await self.retries.run(lambda: self._small(key, url, parts, found["size"]), url)
 
-    def _is_here(self, path: str, parts: tuple[str, ...], found: "ObjectMeta") -> bool:
+    def _is_up_to_date(self, path: str, parts: tuple[str, ...], found: "ObjectMeta") -> bool:
         known = self.transfer_log.get(path)
         if (
             known is None
@@ -183,10 +183,10 @@ class Fetch:
         """Raises Corrupt. If the same bytes fail twice, the ETags of this store are not MD5 sums."""
         if got == wanted.value:
             return
-        if wanted.kind == "md5" and self._odd.get(key) == got:
+        if wanted.kind == "md5" and self._mismatches.get(key) == got:
             self._etags_are_md5 = False
             return
-        self._odd[key] = got
+        self._mismatches[key] = got
         raise Corrupt(
             f"{url}: the data does not match its checksum ({wanted.kind} {wanted.value}, received {got})"
         )

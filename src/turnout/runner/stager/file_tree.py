@@ -1,4 +1,4 @@
-"""Out: lists and opens the regular files below a directory without following symbolic links."""
+"""Outbound: lists and opens the regular files below a directory without following symbolic links."""
 
 import os
 import stat

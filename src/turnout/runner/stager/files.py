@@ -100,7 +100,7 @@ class TargetDirectory:
                 os.unlink(name, dir_fd=self._incoming)
 
     def stat(self, parts: tuple[str, ...]) -> Stat | None:
-        """Of a regular file."""
+        """The size and time of a regular file; None: there is none."""
         try:
             with self._parent(parts) as parent:
                 found = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
@@ -118,7 +118,7 @@ class TargetDirectory:
             pass
 
     def write(self, parts: tuple[str, ...], data: "Buffer", mtime: int) -> None:
-        """A small file, all at once."""
+        """Writes a small file at once."""
         name = f"small-{next(self._numbers)}"
         size = len(memoryview(data))
         with self._explained(parts, size):

@@ -18,7 +18,7 @@ class StagerSetup(bootstrap.Setup, omit_defaults=True):
 
 class TransferItem(msgspec.Struct, rename={"from_": "from"}, omit_defaults=True):
     backing: RemoteSettings
-    """With the credentials: see `remote.carried`."""
+    """With the credentials: see `with_credentials` in `turnout.storage.remote.settings`."""
     prefix: str = ""
     """`a/b/` for everything below it, `a/b.txt` for one object, empty for the whole bucket."""
     url: str = ""
@@ -31,12 +31,12 @@ class TransferItem(msgspec.Struct, rename={"from_": "from"}, omit_defaults=True)
     """The file of the transfer log, in an existing, writable directory; empty: no log. Use the same one for in and out
     of a directory: a file that came in and was not changed is not uploaded again."""
     optional: bool = False
-    """in: no objects are not an error."""
+    """in: it is no error if there are no objects."""
     growing: bool = False
     """out: files are only appended to (logs), so they can be uploaded while they grow."""
 
     @property
-    def called(self) -> str:
+    def display_url(self) -> str:
         return self.url or f"{self.backing.url.rstrip('/')}/{self.prefix}"
 
 
@@ -73,6 +73,4 @@ class TransferReply(msgspec.Struct, omit_defaults=True):
     progress: TransferProgress | None = None
     done: TransferResult | None = None
     failed: str = ""
-    reason: str = ""
-    """The name of an error class of `turnout.errors`, or NoSpace."""
     cancelled: bool = False

@@ -1,4 +1,4 @@
-"""In: the file of a big object until it is complete, and the map of its finished pieces."""
+"""Inbound: the file of a big object until it is complete, and the map of its finished pieces."""
 
 import os
 import threading
@@ -50,11 +50,11 @@ class PartialFile:
             self._data = self._target.create(f"{self._name}.data")
             self._map = self._target.create(f"{self._name}.map")
             self._offset = len(head)
-            there = os.pread(self._map, len(head) + count, 0)
-            if there[: len(head)] == head and os.fstat(self._data).st_size == size:
-                self.there = bytearray(there[len(head) :].ljust(count, b"\0"))
+            content = os.pread(self._map, len(head) + count, 0)
+            if content[: len(head)] == head and os.fstat(self._data).st_size == size:
+                self.finished = bytearray(content[len(head) :].ljust(count, b"\0"))
                 return
-            self.there = bytearray(count)
+            self.finished = bytearray(count)
             os.ftruncate(self._map, 0)
             os.ftruncate(self._data, 0)
             os.posix_fallocate(self._data, 0, size)
@@ -82,7 +82,7 @@ class PartialFile:
     def digest(self, kind: str, size: int) -> str:
         return self._crcs.value(self._data, size) if kind == "crc32c" else file_digest(kind, self._data, size)
 
-    def spoilt(self) -> None:
+    def discard_pieces(self) -> None:
         """Discard all pieces."""
         os.ftruncate(self._map, 0)
 
@@ -107,7 +107,7 @@ class PartialFile:
 
     def _mark(self, number: int, size: int) -> None:
         os.pwrite(self._map, b"\1", self._offset + number)
-        self.there[number] = 1
+        self.finished[number] = 1
         self._progress.moved(size)
 
 

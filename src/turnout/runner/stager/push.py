@@ -1,4 +1,4 @@
-"""Out: uploads changed files of a directory as objects below a prefix."""
+"""Outbound: uploads changed files of a directory as objects below a prefix."""
 
 import asyncio
 import itertools
@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from turnout.errors import Invalid, NotFound, Unavailable
 from turnout.runner.stager.budget import TRANSFERS
@@ -19,9 +18,6 @@ from turnout.runner.stager.messages import TransferItem
 from turnout.runner.stager.retry import Permanent
 from turnout.runner.stager.transfer_log import TransferLog, TransferredFile
 from turnout.runner.stager.workers import for_each, on_thread
-
-if TYPE_CHECKING:
-    pass
 
 BIG = 8 << 20
 """Files larger than this are uploaded in parts."""
@@ -54,7 +50,7 @@ class Push:
         self._item = item
         self._store, self._budget, self._retries, self._progress = context
         self._final = final
-        self._url = item.called
+        self._url = item.display_url
         self._uploads = asyncio.Semaphore(_UPLOADS)
         self._directory, self._single = item.from_, ""
         if not os.path.isdir(item.from_):
@@ -68,13 +64,13 @@ class Push:
             raise Invalid(f"{self._item.from_} cannot be read: {error.strerror}") from None
         self._transfer_log = TransferLog(self._item.state)
         try:
-            source = self._one_file(self._single) if self._single else self._changed()
-            await for_each(source, self._one, TRANSFERS)
+            source = self._single_file(self._single) if self._single else self._changed()
+            await for_each(source, self._push_file, TRANSFERS)
         finally:
             self._transfer_log.close()
             self._tree.close()
 
-    async def _one_file(self, name: str) -> AsyncIterator[FoundFile]:
+    async def _single_file(self, name: str) -> AsyncIterator[FoundFile]:
         try:
             fd = self._tree.open(name)
         except OSError:
@@ -106,10 +102,10 @@ class Push:
         self._progress.found(seen.size)
         return True
 
-    async def _one(self, seen: FoundFile) -> None:
+    async def _push_file(self, seen: FoundFile) -> None:
         key = self._key(seen.path)
         url = self._url.removesuffix(self._item.prefix) + key
-        for last in range(1, _TRIES + 1):
+        for attempt in range(1, _TRIES + 1):
             try:
                 return await self._upload(seen, key, url)
             except FileNotFoundError:
@@ -120,7 +116,7 @@ class Push:
                 if not self._final:
                     self._progress.waiting += 1
                     return None
-                if last == _TRIES:
+                if attempt == _TRIES:
                     raise Unavailable(
                         f"{url}: {seen.path} changed every time it was read, {_TRIES} times"
                     ) from None

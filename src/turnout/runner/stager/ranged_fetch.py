@@ -1,4 +1,4 @@
-"""In: fetches a big object by concurrent range requests, skipping pieces that are complete."""
+"""Inbound: fetches a big object by concurrent range requests, skipping pieces that are complete."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -41,13 +41,13 @@ class RangedFetch:
     async def run(self) -> None:
         for _ in range(_CHANGES):
             try:
-                return await self._fetch.retries.run(self._all, self._url)
+                return await self._fetch.retries.run(self._fetch_all, self._url)
             except Replaced:
                 continue
         raise TimedOut(f"{self._url}: the object was replaced {_CHANGES} times while it was fetched")
 
-    async def _all(self) -> None:
-        head = await self._fetch.retries.run(self._ask, self._url)
+    async def _fetch_all(self) -> None:
+        head = await self._fetch.retries.run(self._head, self._url)
         meta, mtime = head.meta, nanoseconds(head.meta["last_modified"])
         wanted = self._fetch.expects(meta["e_tag"], head.attributes)
         # A new PartialFile for each attempt: an abandoned thread must find its own closed.
@@ -60,21 +60,21 @@ class RangedFetch:
         finally:
             await on_thread(partial.close)
 
-    async def _ask(self) -> "GetResult":
+    async def _head(self) -> "GetResult":
         return await self._fetch.store.get_async(self._key, options={"head": True})
 
     async def _missing(self, partial: PartialFile, size: int) -> AsyncIterator[tuple[int, int]]:
         """Runs of missing pieces, as (first, end)."""
-        there = partial.there
-        most = max(1, min(_SPAN // PIECE, -(-len(there) // _WORKERS)))
+        finished = partial.finished
+        most = max(1, min(_SPAN // PIECE, -(-len(finished) // _WORKERS)))
         first = 0
-        while first < len(there):
-            if there[first]:
+        while first < len(finished):
+            if finished[first]:
                 self._fetch.progress.kept(min(PIECE, size - first * PIECE))
                 first += 1
                 continue
             end = first + 1
-            while end < min(first + most, len(there)) and not there[end]:
+            while end < min(first + most, len(finished)) and not finished[end]:
                 end += 1
             yield first, end
             first = end
@@ -82,15 +82,15 @@ class RangedFetch:
     async def _span(self, first: int, end: int, partial: PartialFile, meta: "ObjectMeta") -> None:
         """Pieces arrive in order, so a retry resumes at the first missing one."""
 
-        def there() -> int:
-            return sum(partial.there[first:end])
+        def finished() -> int:
+            return sum(partial.finished[first:end])
 
         async def rest() -> None:
-            start = (first + there()) * PIECE
+            start = (first + finished()) * PIECE
             async with self._fetch.budget.reserve(2 * _CHUNK):
                 await on_detached_thread(self._get, start, min(end * PIECE, meta["size"]), partial, meta)
 
-        await self._fetch.retries.run(rest, self._url, there)
+        await self._fetch.retries.run(rest, self._url, finished)
 
     def _get(self, start: int, end: int, partial: PartialFile, meta: "ObjectMeta") -> None:
         """Runs on a thread of its own: with an event loop turn per chunk it would take half as much CPU again."""
@@ -127,7 +127,7 @@ class RangedFetch:
                 got = partial.digest(wanted.kind, meta["size"])
                 self._fetch.compare(self._key, self._url, wanted, got)
         except Corrupt:
-            partial.spoilt()
+            partial.discard_pieces()
             raise
         partial.finish(mtime)
         self._fetch.remember(self._parts, meta["e_tag"], meta["size"], mtime)

@@ -43,7 +43,7 @@ class RetryPolicy:
                 return await attempt()
             except (TurnoutError, OSError) as error:
                 if isinstance(error, TurnoutError) or error.errno is not None:
-                    raise  # ours, or of this machine; obstore's FileNotFoundError has no errno
+                    raise  # Turnout's error, or this machine's: obstore's FileNotFoundError has no errno
                 found = explain(error, url)
             except Permanent:
                 raise

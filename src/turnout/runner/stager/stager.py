@@ -62,16 +62,16 @@ class Stager:
         try:
             for item in order.items:
                 await self._move(order, item, progress)
-            answer = TransferReply(order.id, done=progress.result())
+            message = TransferReply(order.id, done=progress.result())
         except asyncio.CancelledError:
-            answer = TransferReply(order.id, cancelled=True)
+            message = TransferReply(order.id, cancelled=True)
         except TurnoutError as error:
-            answer = TransferReply(order.id, failed=error.message, reason=type(error).__name__)
+            message = TransferReply(order.id, failed=error.message)
         except Exception as error:  # noqa: BLE001 - a failed order must not end the others
-            answer = TransferReply(order.id, failed=f"{order.items[0].called}: {error!r}", reason="Bug")
+            message = TransferReply(order.id, failed=f"{order.items[0].display_url}: {error!r}")
         finally:
             reporting.cancel()
-        reply(answer)
+        reply(message)
 
     async def _move(self, order: TransferOrder, item: TransferItem, progress: ProgressCounter) -> None:
         context = TransferContext(self._store(item.backing), self._budget, self._retries, progress)

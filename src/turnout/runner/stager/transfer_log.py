@@ -16,7 +16,7 @@ class TransferredFile(msgspec.Struct, array_like=True):
     path: str
     size: int
     mtime: int
-    """ns"""
+    """Nanoseconds since 1970."""
     etag: str
 
 
@@ -29,7 +29,7 @@ _moved = msgspec.json.Decoder(TransferredFile)
 
 
 def this_boot() -> str:
-    """After a power loss, files from before it cannot be trusted, because they were not synced to disk."""
+    """The id of this boot. Files of an earlier boot cannot be trusted: after a power loss they may be incomplete."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

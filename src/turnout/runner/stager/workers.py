@@ -16,19 +16,19 @@ async def for_each(source: AsyncIterator[T], work: Callable[[T], Awaitable[None]
     queue: asyncio.Queue[list[T]] = asyncio.Queue(workers * 2)
 
     async def worker() -> None:
-        while one := await queue.get():
-            await work(one[0])
+        while entry := await queue.get():
+            await work(entry[0])
         await queue.put([])
 
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(worker())
-            async for one in source:
-                await queue.put([one])
+            async for item in source:
+                await queue.put([item])
             await queue.put([])
-    except ExceptionGroup as several:
-        raise several.exceptions[0] from None
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 async def on_thread(work: Callable[..., T], *arguments: Any) -> T:
@@ -53,7 +53,7 @@ async def on_detached_thread(work: Callable[..., T], *arguments: Any) -> T:
         except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             future.set_exception(error)
 
-    threading.Thread(target=run, name="aside", daemon=True).start()
+    threading.Thread(target=run, name="detached", daemon=True).start()
     return await asyncio.wrap_future(future)
 
 

@@ -1,4 +1,4 @@
-"""In: chooses the size of a write.
+"""Inbound: chooses the size of a write.
 
 Large writes get large pages from the kernel. That is fast, unless the host of a virtual machine has reclaimed the free
 memory of its guest; then small writes, which reuse recently freed pages, are several times as fast.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SMALL, LARGE = 32 << 10, 256 << 10
-_LOOK_AGAIN = 32
+_TRY_OTHER_EVERY = 32
 """Every so many writes the other size is tried."""
 _WEIGHT = 0.25
 """The weight of the last measurement in the moving average."""
@@ -24,14 +24,14 @@ class WriteSize:
     def __init__(self) -> None:
         self._costs = {LARGE: 0.0, SMALL: 0.0}
         """CPU nanoseconds per byte; 0: not tried yet."""
-        self._turns = 0
+        self._count = 0
 
     def next(self) -> int:
-        self._turns += 1
-        pick = min if self._turns % _LOOK_AGAIN else max
+        self._count += 1
+        pick = min if self._count % _TRY_OTHER_EVERY else max
         return pick(self._costs, key=self._costs.__getitem__)
 
-    def tell(self, size: int, cost: float) -> None:
+    def record(self, size: int, cost: float) -> None:
         known = self._costs[size]
         self._costs[size] = known + (cost - known) * _WEIGHT if known else cost
 
@@ -47,4 +47,4 @@ def write_all(fd: int, data: "Buffer", at: int) -> None:
         written = os.pwrite(fd, view[:size], at)
         view, at = view[written:], at + written
     if total >= LARGE:
-        _write_size.tell(size, (time.thread_time_ns() - before) / total)
+        _write_size.record(size, (time.thread_time_ns() - before) / total)

@@ -31,7 +31,7 @@ def _read(line: bytes, handle: Callable[[Message], None]) -> None:
     handle(json.loads(line))
 
 
-class Channel:
+class MessageChannel:
     """One connected service. Messages are collected and sent by `flush`, once in each round of the loop."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -4,9 +4,9 @@ import os
 import socket
 from collections.abc import Callable
 
-from .channel import Channel, Message
+from .channel import Message, MessageChannel
 from .diagnostics import run_safely
-from .listeners.listeners import Listeners
+from .listeners.listeners import HeldListeners
 from .loop import READ, WRITE, Loop
 from .recovery.journal import encode
 
@@ -18,14 +18,14 @@ class ServiceConnection:
         self,
         loop: Loop,
         listener: socket.socket,
-        listeners: Listeners,
+        listeners: HeldListeners,
         on_message: Callable[[Message], None],
     ) -> None:
         self._loop = loop
         self._listener = listener
         self._listeners = listeners
         self._on_message = on_message
-        self._channel: Channel | None = None
+        self._channel: MessageChannel | None = None
         self._writing = False
         """The socket's buffer is full: the loop waits until it is writable."""
 
@@ -45,7 +45,7 @@ class ServiceConnection:
             return
         self.close()
         self._listeners.on_connect()
-        self._channel = Channel(connection)
+        self._channel = MessageChannel(connection)
         self._writing = False
         self._loop.add(self._channel.fd, self._receive)
 

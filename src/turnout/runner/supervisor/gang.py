@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from .logs.marks import Log, StreamPipes
+from .logs.marks import PlainLog, StreamPipes
 from .logs.sealed_log import SealedLog
 from .loop import Timer
 from .procfs import Exit, access_to
@@ -26,6 +26,8 @@ _STATUS_BYTES = 1 << 12
 
 
 class Replica:
+    """One start of a replica: a restart replaces the object."""
+
     def __init__(self, gang: "Gang", name: str, directory: str, sandboxed: bool) -> None:
         self.gang = gang
         self.name = name
@@ -44,14 +46,14 @@ class Replica:
         self.first_started_at = 0
         """Time of its first start. The time limit counts from then."""
         self.first_started_clock = 0.0
-        """The same by the boot clock, which nobody can set; 0 if the machine restarted since."""
+        """The same by the steady clock; 0 if the machine restarted since."""
         self.restarts = 0
         self.boot = ""
         """Id of the boot in which it is started."""
         self.adopted = False
         """An earlier supervisor started it. It is not a child of this one, and `pidfd` shows when it is gone."""
         self.pidfd = -1
-        self.log: Log | SealedLog | None = None
+        self.log: PlainLog | SealedLog | None = None
         self.encrypter: tuple[int, int] = (0, 0)
         """Process id and start time of its log encrypter, if an earlier supervisor started that."""
         self.pipes: StreamPipes | None = None
@@ -70,7 +72,7 @@ class Replica:
         self.cause_detail = ""
         """Message for users, where the cause alone is not enough."""
         self.kill_deadline = 0.0
-        """When it gets KILL, by the boot clock; 0 if it is not being stopped."""
+        """When it gets KILL, by the steady clock; 0 if it is not being stopped."""
         self.exit: Exit | None = None
         """How its main process ended. Other processes of it may still run."""
         self.cleanup_failures = 0
@@ -110,7 +112,7 @@ class Gang:
         self.disk_limits: dict[str, int] = claim.get("disk", {})
         """Bytes by role."""
         self.partial: bool = claim.get("partial", False)
-        """Made by a supervisor that found traces of the gang but no claim. It may have had more replicas."""
+        """A supervisor made this claim, because it found only traces of the gang. There may have been more replicas."""
         self.sealed: bool = claim.get("sealed", False)
         """Its data is encrypted: neither its directories nor the journal may keep anything readable."""
         self.latest = 0
@@ -176,8 +178,8 @@ def make_claim(message: dict[str, Any], boot: str) -> Line:
     claim |= {"boot": boot, "tells_starting": True}
     claim |= {"replicas": {plan["name"]: "sandbox" in plan for plan in message["replicas"]}}
     claim |= {name: message[name] for name in ("allowance", "disk", "user") if name in message}
-    for name, said in (("sealed", "seal"), ("network", "network")):
-        if message["shared"].get(said):
+    for name, shared_name in (("sealed", "seal"), ("network", "network")):
+        if message["shared"].get(shared_name):
             claim[name] = True
     return claim
 
@@ -186,7 +188,7 @@ def restart_line(replica: Replica) -> Line:
     return {"again": [replica.gang.attempt, replica.name, replica.restarts], "in": replica.boot}
 
 
-class Status:
+class SandboxStatus:
     """Content of bubblewrap's status file: the id of the sandbox's first process, and the exit code."""
 
     def __init__(self, fd: int) -> None:
@@ -223,8 +225,8 @@ def exit_from_shell_code(code: int) -> Exit:
 
 def sandbox_failure(replica: Replica) -> tuple[str, int | None, str]:
     """Cause, code and message for a sandbox that never ran its program. Bubblewrap wrote the reason to stderr."""
-    said = [text for text in _end_of_stderr(replica).splitlines() if text.startswith("bwrap: ")]
-    last = said[-1].removeprefix("bwrap: ") if said else ""
+    errors = [text for text in _end_of_stderr(replica).splitlines() if text.startswith("bwrap: ")]
+    last = errors[-1].removeprefix("bwrap: ") if errors else ""
     failed = re.fullmatch(r"execvp (.*): ([^:]*)", last)
     if failed is None:
         return STAGING, None, f"the sandbox could not be made: {last or 'bubblewrap did not say why'}"

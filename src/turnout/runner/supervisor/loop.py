@@ -19,8 +19,8 @@ _PAUSE = 1.0
 _FEW_CANCELLED = 64
 
 
-def boot_clock() -> float:
-    """Seconds since the boot. Nobody can set this clock, and it counts while the machine sleeps."""
+def steady_clock() -> float:
+    """Seconds since the boot. This clock cannot be set, and it counts while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -42,7 +42,7 @@ class Timer:
 class Loop:
     """An exception in a callback is logged and ends only that callback."""
 
-    def __init__(self, clock: Callable[[], float] = boot_clock) -> None:
+    def __init__(self, clock: Callable[[], float] = steady_clock) -> None:
         self.clock = clock
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[], None]] = {}

@@ -54,7 +54,7 @@ def now_in_ticks() -> int:
 
 
 def to_seconds(start: int) -> float:
-    """Converts a start time to seconds of the boot clock."""
+    """Converts a start time to seconds of the steady clock."""
     return start * _TICK / 1e9
 
 

@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 from . import procfs
 from .channel import Message
-from .gang import Replica, Status
+from .gang import Replica, SandboxStatus
 from .loop import Loop
 from .network.networks import Networks
 from .procfs import Exit
 from .replicas import seccomp, users
 from .replicas.clone import clone_into
-from .replicas.limits import Limits
+from .replicas.limits import InheritedLimits
 from .replicas.spawn import environment
 
 _SHELLS = (("/bin/bash", "bash"), ("/bin/sh", "sh"))
@@ -55,7 +55,12 @@ class Shells:
     """`watch` takes a process id and a callback for its exit; `send` takes a message to the service."""
 
     def __init__(
-        self, loop: Loop, limits: Limits, networks: Networks, watch: Watch, send: Callable[[Message], None]
+        self,
+        loop: Loop,
+        limits: InheritedLimits,
+        networks: Networks,
+        watch: Watch,
+        send: Callable[[Message], None],
     ) -> None:
         self._loop = loop
         self._limits = limits
@@ -95,7 +100,7 @@ class Shells:
             self._loop.call_later(again[0], lambda: self._hang_up(left, again[1:]))
 
 
-def _start(replica: Replica, tty: str, limits: Limits, enter: Callable[[], None]) -> int:
+def _start(replica: Replica, tty: str, limits: InheritedLimits, enter: Callable[[], None]) -> int:
     target, user = _program(replica), replica.user
     plan = replica.plan or {"processes": 0, "env": {}}
     env = environment(replica.plan) if replica.plan else _environment(target)
@@ -138,7 +143,7 @@ def _program(replica: Replica) -> int:
         raise NoShell(f"{replica.name} is not running")
     if not replica.sandboxed:
         return replica.pid
-    init_pid = Status(replica.status).init_pid
+    init_pid = SandboxStatus(replica.status).init_pid
     if init_pid is None or procfs.marker(init_pid) != replica.key:
         raise NotReady(f"{replica.name} has just started; try again in a moment")
     born = [(procfs.start_time(pid) or 0, pid) for pid in procfs.children(init_pid)]

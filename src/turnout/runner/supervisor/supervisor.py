@@ -14,7 +14,7 @@ from .connection import ServiceConnection
 from .diagnostics import run_safely
 from .disk.watch import DISK_LIMIT, DiskWatch
 from .gang import LOST, NOT_FOUND, STAGING, STOPPED, TIME_LIMIT, Gang, Replica, make_claim, restart_line
-from .listeners.listeners import Listeners
+from .listeners.listeners import HeldListeners
 from .logs.replica_logs import ReplicaLogs
 from .logs.sealed_log import LogEncrypters
 from .loop import Loop
@@ -22,7 +22,7 @@ from .network.networks import Networks
 from .recovery.journal import Journal, Line, encode
 from .replicas import users
 from .replicas.cgroups import Slots
-from .replicas.limits import Limits
+from .replicas.limits import InheritedLimits
 from .replicas.processes import ReplicaProcesses
 from .replicas.spares import QUIET, Spares, make_directories
 from .replicas.spawn import NotStarted, Plan, make_links, spawn
@@ -49,12 +49,12 @@ class Supervisor:
         self.boot = procfs.boot_id()
         self.loop = Loop()
         self.gangs: dict[str, Gang] = {}
-        self.tombs: set[str] = set()
+        self.tombstones: set[str] = set()
         """Attempts that were stopped before they were launched: a launch that comes later ends at once."""
         self.slots = slots
         self.spares = Spares(attempts, sandbox)
-        self._limits = Limits(open_files)
-        self._listeners = Listeners(self.loop)
+        self._limits = InheritedLimits(open_files)
+        self._listeners = HeldListeners(self.loop)
         self._connection = ServiceConnection(self.loop, listener, self._listeners, self._enqueue)
         self._urgent = False
         """A replica has ended: the service gets the message at once. Other messages wait until there is no work."""
@@ -165,7 +165,7 @@ class Supervisor:
         gang = self.gangs[attempt] = Gang(attempt, make_claim(message, self.boot), self.attempts)
         self.journal.append(gang.lines[0])
         kill_point("supervisor.claimed")
-        if attempt in self.tombs:
+        if attempt in self.tombstones:
             for replica in gang.replicas.values():
                 self.end(replica, STOPPED, message="it was stopped before it started")
             return
@@ -248,7 +248,7 @@ class Supervisor:
         if replica.gang.time_limit is None:
             return
         if not replica.first_started_clock:
-            # The boot clock began anew with the machine, so only the wall clock knows how long the replica ran before.
+            # The steady clock starts at zero with each boot: only the wall clock knows how long the replica ran before.
             before = max(0, replica.started_at - replica.first_started_at) / 1e9
             replica.first_started_clock = (
                 procfs.to_seconds(replica.start_time) or self.loop.clock()
@@ -266,8 +266,8 @@ class Supervisor:
     def _stop(self, attempt: str, names: list[str], grace: float) -> None:
         gang = self.gangs.get(attempt)
         if gang is None:
-            if attempt not in self.tombs:
-                self.tombs.add(attempt)
+            if attempt not in self.tombstones:
+                self.tombstones.add(attempt)
                 self.journal.append({"tomb": attempt})
             return
         chosen = [gang.replicas[name] for name in names or gang.replicas if name in gang.replicas]
@@ -352,11 +352,11 @@ class Supervisor:
         gang = self.gangs.get(attempt)
         if gang and not gang.ended:
             return
-        if gang is None and attempt not in self.tombs:
+        if gang is None and attempt not in self.tombstones:
             return
         self.journal.append_later({"forgotten": attempt})
         self.gangs.pop(attempt, None)
-        self.tombs.discard(attempt)
+        self.tombstones.discard(attempt)
         self.logs.unfollow(attempt)
         if gang and not keep_workspace:
             for replica in gang.replicas.values():
@@ -366,7 +366,7 @@ class Supervisor:
 
     def compact(self) -> None:
         lines: list[Line] = [{"boot": self.boot}]
-        lines += [{"tomb": attempt} for attempt in self.tombs]
+        lines += [{"tomb": attempt} for attempt in self.tombstones]
         for gang in self.gangs.values():
             lines += gang.journal_lines()
         self.journal.rewrite(lines)

@@ -22,7 +22,7 @@ class CopyDirectories:
         self._accounts = accounts
 
     def account(self, attempt: Attempt, project: str) -> Account:
-        """The user of the job's processes. Earlier versions ran all jobs as the supervisor's user, who owns this."""
+        """The user of the job's processes. In earlier versions it was the supervisor's, who owns the copies."""
         supervisor = self._accounts.supervisor
         with contextlib.suppress(FileNotFoundError):
             if supervisor.other and self._paths.copies(attempt).lstat().st_uid == supervisor.uid:

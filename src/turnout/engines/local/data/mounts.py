@@ -14,7 +14,7 @@ from turnout.storage import Bound, Directory, HostPath, Mounted, RemotePath, Res
 from turnout.storage.host import in_time
 
 
-class JobMounts:
+class MountBinder:
     """For each launch: `resolve`, then `prepare` if a mount has to be copied or mounted or may hang, then `binds`."""
 
     def __init__(self, storage: MountSources, staging: Staging, nfs_mounter: nfs.NfsMounter) -> None:
@@ -56,7 +56,7 @@ class JobMounts:
         """The binds for mounts that are copied or mounted, or may hang, by number. Raises TurnoutError."""
         return await self._staging.fetch(launch, mounts) | await self._prepare(launch, mounts)
 
-    async def prepare_again(self, launch: Launch, mounts: list[Resolved]) -> dict[int, Bind]:
+    async def prepare_restart(self, launch: Launch, mounts: list[Resolved]) -> dict[int, Bind]:
         """As `prepare`, for a replica that starts again: copies stay as the job has changed them."""
         return self._staging.copies(launch, mounts) | await self._prepare(launch, mounts)
 

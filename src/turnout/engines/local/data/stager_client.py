@@ -56,11 +56,6 @@ class StagerClients:
             self._clients[account] = StagerClient(account)
         return self._clients[account]
 
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the stagers that run."""
-        return [client.pid for client in self._clients.values() if client.pid is not None]
-
     async def close(self) -> None:
         """Cancels running transfers. The next service requests them again."""
         await asyncio.gather(*(client.close() for client in self._clients.values()))
@@ -70,10 +65,6 @@ class StagerClient:
     def __init__(self, account: Account) -> None:
         identity = Identity(account.uid, account.gid, account.groups) if account.other else None
         self._child = Child(PROGRAM, _StagerReply, identity=identity, idle=_IDLE_SECONDS)
-
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid
 
     async def fetch(self, items: Sequence[Item]) -> Transferred:
         """Raises TransferFailed."""

@@ -45,6 +45,7 @@ class JobNetwork(NamedTuple):
     subnet: str = _SUBNETS[0]
     tun: str = str(_TUN)
     reach: tuple[tuple[str, int], ...] = ()
+    """Addresses outside of the private network that the settings open to jobs."""
     trouble: str = ""
     """Why private networks do not work, if the settings ask for them."""
 

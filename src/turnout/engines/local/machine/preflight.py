@@ -1,4 +1,4 @@
-"""Checks before the service starts. They make nothing, so a refused start leaves nothing behind."""
+"""Checks before the service starts. They create nothing, so a refused start leaves nothing behind."""
 
 import os
 from pathlib import Path
@@ -52,8 +52,8 @@ def _check_runtime(settings: Settings, name: str, account: Account) -> None:
         if path and not Path(path).exists():
             setting = "python" if what == "python" else f"mounts: {what}"
             raise Misconfigured(f"{table} {setting} = {path!r} does not exist")
-    if runtime.python and (wall := account.blocked(Path(runtime.python))):
+    if runtime.python and (obstacle := account.blocked(Path(runtime.python))):
         raise Misconfigured(
             f"{table} python = {runtime.python!r} cannot be executed by {account.name}, who runs the jobs: "
-            f"{wall} is in the way"
+            f"the permissions of {obstacle} do not allow it"
         )

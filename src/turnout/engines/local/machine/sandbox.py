@@ -68,7 +68,7 @@ def options(settings: Settings, account: Account, etc: Path) -> tuple[str, ...]:
         found = (bwrap, *_options(etc, _make_devices(etc.with_name(".dev"))))
         trouble = _try(found, account)
         if not trouble:
-            return (*found, *_filter(settings))
+            return (*found, *_seccomp_options(settings))
     else:
         trouble = "it is not installed"
     if wanted == "bubblewrap":
@@ -115,7 +115,7 @@ def _options(etc: Path, devices: Path | None) -> list[str]:
     return [*found, "--symlink", "/tmp", "/var/tmp"]
 
 
-def _filter(settings: Settings) -> tuple[str, ...]:
+def _seccomp_options(settings: Settings) -> tuple[str, ...]:
     """The supervisor passes the filter to bubblewrap as this descriptor."""
     if not settings.engines.local.seccomp:
         return ()

@@ -1,6 +1,4 @@
-"""The service's connection to the supervisor: connects to the running one or starts one, sends requests, passes on
-messages.
-"""
+"""The client of the supervisor: connects to the running one or starts one, sends requests, and passes messages on."""
 
 import asyncio
 import contextlib

@@ -67,5 +67,5 @@ def measure_gpus(devices: Iterable[int]) -> GpuUsage | None:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return None
-    used = [100 * int(one.used) / int(one.total) for one in memory]
+    used = [100 * int(device.used) / int(device.total) for device in memory]
     return GpuUsage(sum(map(float, busy)) / len(busy), sum(used) / len(used))

@@ -25,7 +25,9 @@ class JobUsers:
         return layout._replace(user=account.name, uid=account.uid if account.other else 0, group=account.gid)
 
     def claimed(self, attempt: Attempt, uid: int) -> None:
-        """0: it has the supervisor's uid, like jobs of earlier versions and all jobs if the service is not root."""
+        """Records the uid of an attempt. 0: the supervisor's own, as for all jobs if the service is not root and for
+        jobs of earlier versions.
+        """
         self._uids[attempt] = uid
 
     def forget(self, attempt: Attempt) -> None:

@@ -74,7 +74,7 @@ def earlier_jobs_run(supervisor: Account) -> bool:
 
 
 def _correct_supervisor(here: int, supervisor: Account) -> None:
-    """Its journal and the mount points. Files of root stay root's."""
+    """Corrects the owners of its journal and of the mount points. Files of root keep their owner."""
     with contextlib.suppress(FileExistsError):
         os.mkdir("stage", STAGE_MODE, dir_fd=here)
     for name in os.listdir(here):

@@ -68,8 +68,8 @@ def _stat_deleted(pid: int, number: str, device: int) -> os.stat_result | None:
         status = os.stat(f"/proc/{pid}/fd/{number}")
     except OSError:
         return None
-    is_one = stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == device
-    return status if is_one else None
+    is_deleted = stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == device
+    return status if is_deleted else None
 
 
 class _Mounts:
@@ -96,7 +96,7 @@ class _Mounts:
         """The path of a directory on its file system."""
         real = os.path.realpath(path)
         above = [(at, root) for root, at in self._all().values() if _is_below(real, at)]
-        at, root = max(above, key=lambda one: len(one[0]), default=("/", "/"))
+        at, root = max(above, key=lambda mount: len(mount[0]), default=("/", "/"))
         return _join(root, real.removeprefix(at.rstrip("/")))
 
     def _all(self) -> dict[str, tuple[str, str]]:

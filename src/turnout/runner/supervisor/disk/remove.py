@@ -87,9 +87,9 @@ def _flatten(name: str, top: int, device: int, number: Iterator[int]) -> None:
 def _move_up(name: str, here: int, top: int, number: Iterator[int]) -> None:
     """A directory that is moved has to be writable itself."""
     os.close(_open_writable(name, here))
-    for one in number:
+    for count in number:
         try:
-            os.rename(name, f".{one}", src_dir_fd=here, dst_dir_fd=top)
+            os.rename(name, f".{count}", src_dir_fd=here, dst_dir_fd=top)
         except OSError as error:
             if error.errno not in _TAKEN:
                 raise

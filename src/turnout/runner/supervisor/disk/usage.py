@@ -259,11 +259,11 @@ def _serve(connection: socket.socket) -> None:
             packet = connection.recv(_PACKET)
             if not packet:
                 return
-            number, *what = json.loads(packet)
+            number, *arguments = json.loads(packet)
             if cancelled := measurements.pop(number, None):
                 cancelled.measured.close()
-            if what:
-                measurements[number] = _Measurement(time.monotonic(), _measure_all(*what))
+            if arguments:
+                measurements[number] = _Measurement(time.monotonic(), _measure_all(*arguments))
         for number, measurement in list(islice(measurements.items(), _MAX_AT_ONCE)):
             try:
                 next(measurement.measured)

@@ -103,7 +103,7 @@ class DiskWatch:
     def _tick(self) -> None:
         self._ticking = bool(self._watched)
         if not self._ticking:
-            self._hang_up()
+            self._disconnect()
             return
         self._loop.call_later(_TICK, self._tick)
         now, free = self._loop.clock(), self._read_free_bytes()
@@ -129,7 +129,7 @@ class DiskWatch:
             return False
         except OSError as error:
             self._outage.failed(error)
-            self._hang_up()
+            self._disconnect()
             return False
         self._outage.recovered()
         return True
@@ -148,7 +148,7 @@ class DiskWatch:
         except OSError:
             packet = b""
         if not packet:
-            self._hang_up()
+            self._disconnect()
             return
         number, used, seconds = json.loads(packet)
         watched = self._measuring.pop(number, None)
@@ -173,7 +173,7 @@ class DiskWatch:
         grace = 0 if used > replica.disk_limit * _KILL_FACTOR else replica.gang.grace
         self._stop(replica.gang, [replica], DISK_LIMIT, grace)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         """Closes the connection, or notices that the process has ended. Another one is started when it is needed."""
         if self._measurer:
             self._loop.remove(self._measurer.fileno())

@@ -12,15 +12,15 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from ..channel import Channel, Message
+from ..channel import Message, MessageChannel
 from ..diagnostics import log_message
 from ..loop import Loop, Timer
 from ..recovery.journal import encode
-from .unavailable import Connection, Unavailable
+from .unavailable import Connection, UnavailableResponder
 from .unavailable_tls import tls_connections
 
 
-class Listeners:
+class HeldListeners:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._names: list[Any] = []
@@ -30,7 +30,7 @@ class Listeners:
         """Descriptors of the certificate and its key, or none."""
         self._wait_seconds = 0.0
         self._stopping = False
-        self._unavailable = Unavailable(loop)
+        self._unavailable = UnavailableResponder(loop)
         self._timer: Timer | None = None
 
     @property
@@ -38,7 +38,7 @@ class Listeners:
         """The service is expected back."""
         return self._timer is not None
 
-    def handle(self, message: Message, channel: Channel) -> bool:
+    def handle(self, message: Message, channel: MessageChannel) -> bool:
         """Handles messages about listening sockets; returns False for others. It does so at once: the service may be
         gone by the time the work that it asked for before is done.
         """
@@ -49,7 +49,7 @@ class Listeners:
             case "take":
                 self._keep_only(message["wanted"])
                 with contextlib.suppress(OSError):  # the service is gone again
-                    channel.send_now(encode({"held": self._names}), [one.fileno() for one in self._sockets])
+                    channel.send_now(encode({"held": self._names}), [held.fileno() for held in self._sockets])
             case "stopping":
                 self._stopping = True
             case _:
@@ -67,9 +67,9 @@ class Listeners:
 
     def _keep_only(self, wanted: list[Any]) -> None:
         both = list(zip(self._names, self._sockets, strict=True))
-        _close([one for name, one in both if name not in wanted], ())
+        _close([held for name, held in both if name not in wanted], ())
         kept = [pair for pair in both if pair[0] in wanted]
-        self._names, self._sockets = [name for name, _ in kept], [one for _, one in kept]
+        self._names, self._sockets = [name for name, _ in kept], [held for _, held in kept]
 
     def on_connect(self) -> None:
         self._stopping = False
@@ -97,7 +97,9 @@ class Listeners:
 
     def _start_answering(self) -> None:
         """Answers clients with 503. If that fails, they wait."""
-        listening = [one for one in self._sockets if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)]
+        listening = [
+            held for held in self._sockets if held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        ]
         try:
             self._unavailable.start(listening, tls_connections(*self._tls) if self._tls else Connection)
         except Exception:  # noqa: BLE001 supervising must go on
@@ -105,8 +107,8 @@ class Listeners:
 
 
 def _close(sockets: Iterable[socket.socket], fds: Iterable[int]) -> None:
-    for one in sockets:
-        one.close()
+    for held in sockets:
+        held.close()
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)

@@ -73,7 +73,7 @@ class Connection:
 NewConnection = Callable[[socket.socket], Connection]
 
 
-class Unavailable:
+class UnavailableResponder:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._listeners: list[socket.socket] = []
@@ -142,7 +142,7 @@ class Unavailable:
 
     def _sweep(self) -> None:
         now = time.monotonic()
-        for fd in [fd for fd, one in self._connections.items() if one.expired(now)]:
+        for fd in [fd for fd, connection in self._connections.items() if connection.expired(now)]:
             self._close(fd)
         self._sweeping = bool(self._connections)
         if self._sweeping:

@@ -1,5 +1,6 @@
-"""The same over TLS. It is imported at the start, because the supervisor may later be a user who cannot read the
-library.
+"""As `unavailable`, over TLS.
+
+It is imported at the start, because the supervisor may later be a user who cannot read the library.
 """
 
 import contextlib

@@ -75,7 +75,7 @@ class StreamPipes:
     /dev/stderr` would erase the log. So it is a pipe, and what comes out of it is appended to the log.
     """
 
-    def __init__(self, directory: str, log: "Log", user: int) -> None:
+    def __init__(self, directory: str, log: "PlainLog", user: int) -> None:
         self._streams = log.streams
         self._unwritten = [b"", b""]
         self.fds = self.open(directory, user)
@@ -125,7 +125,7 @@ class StreamPipes:
             os.close(fd)
 
 
-class Log:
+class PlainLog:
     """The two streams of a replica, open for appending, and their marks."""
 
     def __init__(self, directory: str, limit: int) -> None:

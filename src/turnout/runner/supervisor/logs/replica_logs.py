@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ..gang import Gang, Replica
 from ..loop import READ, Loop
 from ..replicas.spares import BOX
-from .marks import Log, StreamPipes, Watcher
+from .marks import PlainLog, StreamPipes, Watcher
 from .sealed_log import LogEncrypters, SealedLog, remove_workspace
 
 _REARM_SECONDS = 0.001
@@ -46,7 +46,7 @@ class ReplicaLogs:
         self._growing = 0
         """How many logs were written to and wait for their watch to be armed again."""
         self._followed: set[str] = set()
-        self._unmarked: list[Log] = []
+        self._unmarked: list[PlainLog] = []
         """Logs of ended replicas whose last mark did not fit on a full disk."""
         loop.add(self._watcher.fd, self._watcher.ready)
 
@@ -72,7 +72,7 @@ class ReplicaLogs:
             replica.log = SealedLog(replica.directory, replica.gang.log_bytes)
             replica.log.adopt(*replica.encrypter)
         else:
-            replica.log = Log(replica.directory, replica.gang.log_bytes)
+            replica.log = PlainLog(replica.directory, replica.gang.log_bytes)
         # Not at once: a replica that ends before that needs only its last mark.
         self._loop.call_later(2 * _REARM_SECONDS, lambda: self._arm(replica))
 
@@ -89,7 +89,7 @@ class ReplicaLogs:
 
         A program that opens one of them earlier waits until then.
         """
-        if isinstance(replica.log, Log) and replica.sandboxed:
+        if isinstance(replica.log, PlainLog) and replica.sandboxed:
             pipes = replica.pipes = StreamPipes(f"{replica.directory}/{BOX}/out", replica.log, replica.user)
             for number, fd in enumerate(pipes.fds):
                 self._loop.add(fd, lambda number=number: self._copy(replica, pipes, number))
@@ -178,8 +178,8 @@ class ReplicaLogs:
             log.mark()
             self._close(log)
 
-    def _close(self, log: Log | SealedLog) -> None:
-        if isinstance(log, Log) and log.behind:
+    def _close(self, log: PlainLog | SealedLog) -> None:
+        if isinstance(log, PlainLog) and log.behind:
             self._unmarked.append(log)
         else:
             log.close()

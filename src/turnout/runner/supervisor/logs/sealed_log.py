@@ -82,7 +82,7 @@ class LogEncrypters:
 
 
 class SealedLog:
-    """Like `marks.Log`, but the encrypter process writes the log and its marks."""
+    """Like `marks.PlainLog`, but the encrypter process writes the log and its marks."""
 
     def __init__(self, directory: str, limit: int) -> None:
         self.limit = limit

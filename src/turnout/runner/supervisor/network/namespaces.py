@@ -281,8 +281,8 @@ def _connect(kernel: Netlink, options: Options) -> None:
     kernel.address(tap, str(subnet[100]), subnet.prefixlen)
     kernel.default_route(tap, str(subnet[2]))
     # Entered beforehand: requests that are sent while the tap changes hands would be lost.
-    for one in (subnet[2], server):
-        kernel.neighbour(tap, str(one), _ETHERNET + one.packed)
+    for address in (subnet[2], server):
+        kernel.neighbour(tap, str(address), _ETHERNET + address.packed)
     for number, protocol in enumerate((socket.IPPROTO_UDP, socket.IPPROTO_TCP)):
         kernel.allow(100 + number, IPv4Network(server), protocol, 53)
     for number, closed in enumerate((options.subnet, *_METADATA)):

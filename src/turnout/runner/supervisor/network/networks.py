@@ -171,7 +171,7 @@ class Networks:
     def close(self) -> None:
         while self._networks:
             self._discard(self._networks.popitem()[1])
-        self._hang_up()
+        self._disconnect()
 
     # Making networks.
 
@@ -269,9 +269,9 @@ class Networks:
             files, self._received = self._received, []
             self._callbacks.popleft()(files)
         else:
-            self._hang_up()
+            self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._maker is not None:
             self._loop.remove(self._maker.fileno())
             self._maker.close()

@@ -12,7 +12,7 @@ Lines:
 {"starting": [attempt, name], "pending": true}            just before a process is created; without it, it never ran.
                                                           `pending`: see `spares.PENDING`; older versions wrote none
 {"started": [attempt, name, pid, start time, at, slot]}
-{"stop": [attempt, names, cause, kill at], "by": the same by the boot clock, "in": boot}
+{"stop": [attempt, names, cause, kill at], "by": the same by the steady clock, "in": boot}
 {"ended": [attempt, name, at, cause, code, signal, message]}
 {"trimmed": [attempt, name, at, message]}                 the log exceeded its limit
 {"tomb": attempt}                                         stopped before it was launched

@@ -8,7 +8,7 @@ import traceback
 from .. import procfs
 from ..diagnostics import log_message
 from ..gang import LOST, Gang, Replica, open_status, restart_line
-from ..loop import boot_clock
+from ..loop import steady_clock
 from ..replicas.spares import BOX, is_pending
 from ..replicas.spawn import STATUS_FD
 from ..supervisor import Supervisor
@@ -21,7 +21,7 @@ Marked = dict[str, list[int]]
 
 
 def recover(supervisor: Supervisor) -> None:
-    """A failure affects one replica only: a supervisor that cannot start would help nobody."""
+    """A failure affects one replica only: the supervisor must start in any case."""
     strays = _read_journal(supervisor)
     # This searches all of /proc, so only if an earlier supervisor may have left something.
     search = (
@@ -66,7 +66,7 @@ def _read_journal(supervisor: Supervisor) -> Strays:
                 _apply(supervisor, line, boot)
                 strays.pop(str(line.get("forgotten")), None)
         except Exception as error:  # noqa: BLE001
-            log_message(f"a line of the journal makes no sense and is skipped: {str(line)[:200]}: {error!r}")
+            log_message(f"a line of the journal is malformed and is skipped: {str(line)[:200]}: {error!r}")
             supervisor.journal.set_aside(encode(line).encode())
     # Some have a claim that an earlier supervisor made for them.
     return {attempt: lines for attempt, lines in strays.items() if attempt not in supervisor.gangs}
@@ -126,10 +126,10 @@ def _apply(supervisor: Supervisor, line: Line, boot: str) -> None:
             gang.restart(name, restarts, str(line.get("in", boot)))
             gang.lines.append(line)
         case {"tomb": str(attempt)}:
-            supervisor.tombs.add(attempt)
+            supervisor.tombstones.add(attempt)
         case {"forgotten": str(attempt)}:
             supervisor.gangs.pop(attempt, None)
-            supervisor.tombs.discard(attempt)
+            supervisor.tombstones.discard(attempt)
         case (
             {"starting": [attempt, *_]}
             | {"started": [attempt, *_]}
@@ -179,11 +179,11 @@ def _apply_to(gang: Gang, line: Line, boot: str) -> None:
 
 
 def _deadline(line: Line, kill_at: int) -> float:
-    """By the boot clock. Older versions wrote only `kill_at`. After a reboot nothing is left to kill."""
+    """By the steady clock. Older versions wrote only `kill_at`. After a reboot nothing is left to kill."""
     match line:
         case {"by": float(by)}:
             return by
-    return boot_clock() + max(0.0, kill_at / 1e9 - time.time())
+    return steady_clock() + max(0.0, kill_at / 1e9 - time.time())
 
 
 def _replica_of_start(gang: Gang, name: str, suffix: list[int], boot: str) -> Replica:
@@ -276,7 +276,7 @@ def _kill_unclaimed(
             _apply(supervisor, line, "")
             supervisor.journal.append(line)
         except Exception as error:  # noqa: BLE001 as in `_read_journal`
-            log_message(f"a line of the journal makes no sense and is skipped: {str(line)[:200]}: {error!r}")
+            log_message(f"a line of the journal is malformed and is skipped: {str(line)[:200]}: {error!r}")
     for replica in gang.replicas.values():
         running = marked.get(replica.key, [])
         if running:

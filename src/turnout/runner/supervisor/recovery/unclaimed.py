@@ -15,6 +15,7 @@ from ..supervisor import Supervisor
 from .journal import Line
 
 Strays = dict[str, list[Line]]
+"""Journal lines by attempt, of attempts that have no claim."""
 
 DAMAGED = "the supervisor's record of it was damaged"
 
@@ -42,7 +43,7 @@ def attempt_of(line: Line) -> str:
 
 
 def any_directory(attempts: str) -> bool:
-    """Every replica that was started has a directory."""
+    """Whether there may be replicas: every replica that was started has a directory."""
     return any(not name.startswith(".") for name in os.listdir(attempts))
 
 
@@ -81,6 +82,7 @@ def find(supervisor: Supervisor, strays: Strays, marked: dict[str, list[int]]) -
 
 
 def claim(supervisor: Supervisor, attempt: str, names: list[str]) -> Gang:
+    """Makes and journals a claim for what is known of a gang."""
     sandboxed = {name: os.path.isdir(f"{supervisor.attempts}/{attempt}_{name}/{BOX}") for name in names}
     line = {
         "a": attempt,

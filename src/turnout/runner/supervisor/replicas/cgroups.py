@@ -326,7 +326,7 @@ def set_up(
 
 
 def _version_1(name: str, uid: int, gid: int, root: str, own_paths: dict[str, str]) -> Slots:
-    by_controller = {one: path for controllers, path in own_paths.items() for one in controllers.split(",")}
+    by_controller = {name: path for controllers, path in own_paths.items() for name in controllers.split(",")}
     base: dict[str, str] = {}
     own_tasks: list[int] = []
     parent_tasks: list[int] = []

@@ -13,7 +13,7 @@ from collections.abc import Callable
 Files = dict[int, int]
 """The child's descriptors: the number there, and the file here."""
 
-BeforeExec = Callable[[], str | None]
+BeforeExec = Callable[[], None]
 
 # Signals that the interpreter or the supervisor ignores. All others have their default action in a child.
 RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT)
@@ -34,8 +34,8 @@ def clone_into(
 ) -> int:
     """Like posix_spawn, in a new session. Raises the OSError of the exec or of `before_exec`.
 
-    `cgroup` is a descriptor, or -1 for the supervisor's own. `before_exec` runs in the child, and may return the path
-    of the program to use instead of `program`. A script without an interpreter line is run by /bin/sh, as execvp does.
+    `cgroup` is a descriptor, or -1 for the supervisor's own. `before_exec` runs in the child. A
+    script without an interpreter line is run by /bin/sh, as execvp does.
     """
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
     try:
@@ -78,7 +78,7 @@ def _exec(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         if before_exec:
-            program = before_exec() or program
+            before_exec()
         for number, file in files.items():
             os.dup2(file, number)
         try:

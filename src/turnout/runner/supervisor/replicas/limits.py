@@ -1,4 +1,4 @@
-"""Resource limits that a child inherits, because the supervisor has them at the moment of the start."""
+"""Resource limits that a child inherits: the supervisor sets them on itself for the moment of the start."""
 
 import contextlib
 import itertools
@@ -12,7 +12,7 @@ from .cgroups import Slot
 _next_core = itertools.count()
 
 
-class Limits:
+class InheritedLimits:
     """`open_files` is the soft limit of jobs; the supervisor's own is higher."""
 
     def __init__(self, open_files: int) -> None:

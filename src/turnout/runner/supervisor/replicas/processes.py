@@ -10,7 +10,7 @@ from typing import Protocol
 
 from .. import procfs
 from ..diagnostics import log_message, run_safely
-from ..gang import EXIT, LOST, OUT_OF_MEMORY, Replica, Status, exit_from_shell_code, sandbox_failure
+from ..gang import EXIT, LOST, OUT_OF_MEMORY, Replica, SandboxStatus, exit_from_shell_code, sandbox_failure
 from ..loop import EDGE, READ, Loop
 
 _RETRY_SECONDS = 0.005
@@ -169,7 +169,7 @@ class ReplicaProcesses:
         """Kills the sandbox's first process, which takes all others with it. It is the supervisor's child now, unless
         it is gone.
         """
-        init_pid = Status(replica.status).init_pid
+        init_pid = SandboxStatus(replica.status).init_pid
         if init_pid is None:
             # Bubblewrap was killed before it wrote the id of its child, and that child waits for it for ever.
             return self._kill_orphans(replica)
@@ -224,7 +224,7 @@ class ReplicaProcesses:
     # Stopping.
 
     def stop(self, replica: Replica, cause: str, kill_by: float) -> None:
-        """Sends TERM now, unless it was sent before, and KILL at `kill_by` of the boot clock."""
+        """Sends TERM now, unless it was sent before, and KILL at `kill_by` of the steady clock."""
         replica.kill_deadline = kill_by
         if not replica.cause:
             replica.cause = cause
@@ -238,7 +238,7 @@ class ReplicaProcesses:
         if not replica.sandboxed:
             _signal_group(replica.pid, signal.SIGTERM)
             return
-        init_pid = Status(replica.status).init_pid
+        init_pid = SandboxStatus(replica.status).init_pid
         if init_pid is None or procfs.marker(init_pid) != replica.key:
             self._loop.call_later(_RETRY_SECONDS, lambda: self._terminate(replica))
             return
@@ -252,7 +252,7 @@ class ReplicaProcesses:
         if replica.ended or replica.exit:
             return
         if replica.sandboxed:
-            init_pid = Status(replica.status).init_pid
+            init_pid = SandboxStatus(replica.status).init_pid
             if init_pid is not None and procfs.marker(init_pid) == replica.key:
                 with contextlib.suppress(OSError):
                     os.kill(init_pid, signal.SIGKILL)
@@ -264,7 +264,7 @@ def _find_outcome(replica: Replica) -> tuple[str, str, int]:
     """Cause, message, and the time of the end, if it is known better than now."""
     at = 0
     if replica.sandboxed:
-        status = Status(replica.status)
+        status = SandboxStatus(replica.status)
         never_ran = status.code is None and replica.exit is not None and not replica.cause
         if status.exit:
             replica.exit = status.exit

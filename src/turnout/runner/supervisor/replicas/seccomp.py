@@ -92,7 +92,7 @@ def program(machine: str | None = None) -> bytes:
     machine = machine or os.uname().machine
     if machine not in _ARCH:
         return b""
-    return b"".join(struct.pack("=HBBI", *one) for one in _instructions(machine))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions(machine))
 
 
 _program_fd = -1
