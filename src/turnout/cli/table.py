@@ -81,8 +81,8 @@ def wrapped(header: Sequence[str], rows: Rows, width: int | None, no_header: boo
     widths, gap = _widths(cells), GAP
     if width is not None:
         gap = GAP if _head(cells, GAP) + WRAPPED_LEAST <= width else NARROW_GAP
-        left = max(width - _head(cells, gap), LEAST)
-        cells = [part for row in cells for part in _parts(row, left)]
+        remaining = max(width - _head(cells, gap), LEAST)
+        cells = [part for row in cells for part in _parts(row, remaining)]
     return [_line(row, widths, gap, _state(header), None) for row in cells]
 
 

@@ -47,7 +47,7 @@ def _trials(client: Client, view: Document) -> list[Document]:
 
 def _trial(trials: list[Document], wanted: str, job: str) -> Document:
     """Finds a trial by its number or its id."""
-    found = next((one for one in trials if wanted in (str(one["number"]), one["id"])), None)
+    found = next((trial for trial in trials if wanted in (str(trial["number"]), trial["id"])), None)
     if found:
         return found
     if not trials:

@@ -165,8 +165,8 @@ async def _read_head(reader: asyncio.StreamReader) -> Head:
     return Head(line, headers)
 
 
-def _check(right: bool) -> None:
-    if not right:
+def _check(matches: bool) -> None:
+    if not matches:
         raise Denied("this link is for something else: ask for a new one")
 
 
@@ -195,7 +195,9 @@ def _forwarded(head: Head) -> bytes:
         lowered = name.lower()
         if lowered == b"cookie":
             ours = _COOKIES.encode()
-            value = b"; ".join(one for one in map(bytes.strip, value.split(b";")) if not one.startswith(ours))
+            value = b"; ".join(
+                cookie for cookie in map(bytes.strip, value.split(b";")) if not cookie.startswith(ours)
+            )
             if not value:
                 continue
         if lowered in (b"connection", b"keep-alive") and not head.upgrades:

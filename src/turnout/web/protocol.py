@@ -75,7 +75,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._head is None:
             self._framing += len(data)
-            if not self._may_go_on(len(data)):
+            if not self._may_continue(len(data)):
                 return
         elif self._begun:
             self._head += len(data)
@@ -145,13 +145,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unread[self] = None
         self._unsent = self.transport.get_write_buffer_size()
         self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
-        unsent = sum(one.transport.get_write_buffer_size() for one in self._unread)
-        for one in list(self._unread):
-            if unsent <= UNSENT_BYTES or one is self:
+        unsent = sum(connection.transport.get_write_buffer_size() for connection in self._unread)
+        for connection in list(self._unread):
+            if unsent <= UNSENT_BYTES or connection is self:
                 break
-            unsent -= one.transport.get_write_buffer_size()
-            one.transport.abort()
-            one._forget_unread()
+            unsent -= connection.transport.get_write_buffer_size()
+            connection.transport.abort()
+            connection._forget_unread()
 
     def resume_writing(self) -> None:
         self._forget_unread()
@@ -170,7 +170,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
         return paced
 
-    def _may_go_on(self, received: int) -> bool:
+    def _may_continue(self, received: int) -> bool:
         """Whether to read more of a body: limited if it is discarded, and refused if it is mostly framing."""
         if self.cycle and self.cycle.response_complete:
             self._discarded += received

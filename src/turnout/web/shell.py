@@ -65,11 +65,11 @@ class ShellPages:
         """The page token of each pass."""
 
     def routes(self) -> list[BaseRoute]:
-        one = SHELLS + "/{project}/{job}/{replica}"
+        replica_path = SHELLS + "/{project}/{job}/{replica}"
         return [
             Route(SHELLS + "/{file}", _script, methods=["GET"]),
-            Route(one, self.page, methods=["GET"]),
-            WebSocketRoute(one + "/socket", self.socket),
+            Route(replica_path, self.page, methods=["GET"]),
+            WebSocketRoute(replica_path + "/socket", self.socket),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -81,7 +81,7 @@ class ShellPages:
         page_token = secrets.token_urlsafe(32)
         if len(self._page_tokens) > 1000:
             self._page_tokens = {
-                one: page_token for one, page_token in self._page_tokens.items() if self._valid(one)
+                known: token for known, token in self._page_tokens.items() if self._valid(known)
             }
         self._page_tokens[secret] = page_token
         page = _page("terminal.html").substitute(

@@ -140,7 +140,7 @@ def _is_shallow(part: Any, depth: int) -> bool:
     if not isinstance(part, dict | list):
         return True
     inside: list[Any] = list(part.values()) if isinstance(part, dict) else part  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return depth > 0 and all(_is_shallow(one, depth - 1) for one in inside)
+    return depth > 0 and all(_is_shallow(child, depth - 1) for child in inside)
 
 
 def _field_name(path: str) -> str:
@@ -152,5 +152,5 @@ def _explain_type(text: str) -> str:
     match = _EXPECTED.fullmatch(text)
     if match is None:
         return text
-    wanted = [_KINDS.get(kind, kind) for kind in match[1].split(" | ") if kind != "null"]
-    return f"expected {' or '.join(wanted)}, not {_KINDS.get(match[2], match[2])}"
+    expected = [_KINDS.get(kind, kind) for kind in match[1].split(" | ") if kind != "null"]
+    return f"expected {' or '.join(expected)}, not {_KINDS.get(match[2], match[2])}"

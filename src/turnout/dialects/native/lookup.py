@@ -8,7 +8,7 @@ from turnout.errors import NotFound
 from turnout.service import Caller, Jobs, JobView
 
 
-class Found(NamedTuple):
+class FoundJob(NamedTuple):
     caller: Caller
     """The caller in the project of the job."""
     view: JobView
@@ -16,7 +16,7 @@ class Found(NamedTuple):
     """Older jobs of the same name, the newest first."""
 
 
-async def find_job(jobs: Jobs, request: Request, caller: Caller) -> Found:
+async def find_job(jobs: Jobs, request: Request, caller: Caller) -> FoundJob:
     """Finds a job by id, UUID or name. If several have the name, the newest. Raises NotFound.
 
     Root finds a job of any project unless it names one.
@@ -31,4 +31,4 @@ async def find_job(jobs: Jobs, request: Request, caller: Caller) -> Found:
         raise NotFound(
             f"{error.message}: use its name, its number or its UUID; `tictl job list` shows TI-A's"
         ) from None
-    return Found(caller._replace(project=view.job.project), view, older)
+    return FoundJob(caller._replace(project=view.job.project), view, older)

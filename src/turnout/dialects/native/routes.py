@@ -52,7 +52,7 @@ class Native:
 
 
 def _routes(context: Context) -> list[Route]:
-    calls = _Calls(context)
+    calls = _JobHandlers(context)
     guarded = guard(context.keys, context.settings.no_auth)
     table: dict[str, Handler] = {
         "/turnout/v1/whoami": calls.whoami,
@@ -74,7 +74,7 @@ def _routes(context: Context) -> list[Route]:
     ]
 
 
-class _Calls:
+class _JobHandlers:
     def __init__(self, context: Context) -> None:
         self._keys = context.keys
         self._jobs = context.jobs
@@ -163,10 +163,14 @@ class _Calls:
 
     async def _last_lines(self, view: JobView) -> LastLines | None:
         """The last lines of the replica that failed first."""
-        failed = [one for one in view.replicas if one.state is ReplicaState.FAILED and one.ended is not None]
+        failed = [
+            replica
+            for replica in view.replicas
+            if replica.state is ReplicaState.FAILED and replica.ended is not None
+        ]
         if view.job.state is not State.FAILED or not failed:
             return None
-        first = min(failed, key=lambda one: one.ended or 0)
+        first = min(failed, key=lambda replica: replica.ended or 0)
         try:
             tail, _ = await self._logs.tail(view, first.name, _LAST_BYTES)
         except errors.TurnoutError:  # its logs are deleted, or its key is missing

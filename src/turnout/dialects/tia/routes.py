@@ -69,7 +69,7 @@ class Tia:
         self._no_auth = context.settings.no_auth
         self._home_page = context.home_page
         # A UUID with a random first part for this run and a counter at its end: much cheaper than a random one.
-        self._run = str(uuid.uuid4())[:23]
+        self._id_prefix = str(uuid.uuid4())[:23]
         self._count = itertools.count(1)
         self._handlers = Actions(context).handlers()
         self._decoders = {name: json_decoder(kind) for name, (kind, _) in self._handlers.items()}
@@ -83,7 +83,7 @@ class Tia:
             response = await self._home_page(Request(scope, receive))
             await response(scope, receive, send)
             return
-        request_id = f"{self._run}-{next(self._count):012x}"
+        request_id = f"{self._id_prefix}-{next(self._count):012x}"
         response = await self._respond(scope, headers, receive, request_id)
         if response is None:
             return

@@ -31,10 +31,10 @@ _OPERATOR = re.compile(r"<=|>=|!=|[=<>:]")
 
 def parse(text: str) -> Query:
     """Raises Invalid with the position of the error."""
-    return _Parser(text).parse()
+    return _JobFilterParser(text).parse()
 
 
-class _Parser(Parser[Query]):
+class _JobFilterParser(Parser[Query]):
     def all_of(self, parts: list[Query]) -> Query:
         return All(*parts)
 

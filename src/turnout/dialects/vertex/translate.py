@@ -39,7 +39,7 @@ _LOST = (Reason.NODE_LOST, Reason.KILLED)
 _CRASHES = Retry(on=(Reason.KILLED, Reason.PROGRAM_FAILED), times=3, codes=_ABORTED)
 _PLATFORM = Retry(on=_LOST, times=3, not_codes=_ABORTED)
 _IN_PLACE = Retry(on=_LOST, times=5, not_codes=_ABORTED)
-_TOGETHER = Retry(on=_LOST, times=_IN_PLACE.times + _PLATFORM.times, not_codes=_ABORTED)
+_WHOLE_JOB = Retry(on=_LOST, times=_IN_PLACE.times + _PLATFORM.times, not_codes=_ABORTED)
 """For `restartJobOnWorkerRestart`: all replicas restart instead of one."""
 
 _INTERNAL = Retry(on=(Reason.STAGING_FAILED,), times=2, not_codes=(0,))
@@ -142,17 +142,17 @@ def _kms_key(name: str, installation: Installation, path: FieldPath) -> str:
 
 
 def _cluster(spec: CustomJobSpec, installation: Installation, path: FieldPath) -> str:
-    wanted = spec.persistent_resource_id
-    if not wanted:
+    resource_id = spec.persistent_resource_id
+    if not resource_id:
         return installation.cluster
-    if wanted not in installation.clusters:
-        where = (path / "persistentResourceId").as_sent
+    if resource_id not in installation.clusters:
+        field = (path / "persistentResourceId").as_sent
         raise NotFound(
-            f"{where}: there is no persistent resource {quoted(wanted)}; a cluster of the settings is one: "
+            f"{field}: there is no persistent resource {quoted(resource_id)}; a cluster of the settings is one: "
             f"{', '.join(sorted(installation.clusters))}.",
-            field=where,
+            field=field,
         )
-    return wanted
+    return resource_id
 
 
 def _used_pools(spec: CustomJobSpec) -> Iterator[tuple[int, WorkerPoolSpec]]:
@@ -188,8 +188,8 @@ def _role(
     settings = installation.runtimes.get(program.runtime)
     resources = machine_rules.resources(machine, pool.disk_spec)
     if 0 < installation.disk < resources.disk:
-        most = f"a replica has at most {installation.disk / GIB:.4g} GB here, as [limits] disk says"
-        notes[f"{(pool_path / 'diskSpec' / 'bootDiskSizeGb').as_sent}: {most}"] = None
+        limit = f"a replica has at most {installation.disk / GIB:.4g} GB here, as [limits] disk says"
+        notes[f"{(pool_path / 'diskSpec' / 'bootDiskSizeGb').as_sent}: {limit}"] = None
     return Role(
         name=f"workerpool{index}",
         program=program,
@@ -226,7 +226,7 @@ def _retries(scheduling: Scheduling) -> tuple[tuple[Retry, ...], Retry | None]:
     if scheduling.disable_retries:
         return (), None
     if scheduling.restart_job_on_worker_restart:
-        return (_CRASHES, _TOGETHER, _INTERNAL), None
+        return (_CRASHES, _WHOLE_JOB, _INTERNAL), None
     return (_CRASHES, _PLATFORM, _INTERNAL), _IN_PLACE
 
 

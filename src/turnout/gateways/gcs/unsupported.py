@@ -72,10 +72,10 @@ def check_bucket(document: dict[str, Any]) -> None:
 
 def _refuse(known: dict[str, str], given: Any) -> None:
     for name, why in known.items():
-        if _asks(given.get(name)):
+        if _is_set(given.get(name)):
             raise Unsupported(f"{name} is not supported: {why}", field=name)
 
 
-def _asks(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     """`{"enabled": false}` and `{"rule": []}` ask for what is the case anyway."""
-    return any(map(_asks, value.values())) if isinstance(value, dict) else bool(value)
+    return any(map(_is_set, value.values())) if isinstance(value, dict) else bool(value)

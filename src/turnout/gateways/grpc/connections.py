@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
-MOST = 512
+MAX_CONNECTIONS = 512
 """The most open connections. Each may fill buffers of 64 KB."""
 _BACKLOG = 4096
 _BUFFER = 64 << 10
@@ -72,8 +72,8 @@ class Connections:
 
     async def connect(self, client: "_Client") -> None:
         """Connects it to gRPC. Closes another one if there are too many."""
-        if len(self._open) >= MOST:
-            strangers = (one for one in self._open.values() if not one.known)
+        if len(self._open) >= MAX_CONNECTIONS:
+            strangers = (other for other in self._open.values() if not other.known)
             self.lost(next(strangers, next(iter(self._open.values()))))
         loop = asyncio.get_running_loop()
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -139,7 +139,7 @@ def _path(raw: bytes) -> bytes:
 
 def _query(raw: bytes) -> bytes:
     pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, encoding="latin-1")
-    encoded = sorted((value.encode("latin-1"), other.encode("latin-1")) for value, other in pairs)
+    encoded = sorted((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
     return "&".join(f"{_percent_encode(name)}={_percent_encode(value)}" for name, value in encoded).encode()
 
 

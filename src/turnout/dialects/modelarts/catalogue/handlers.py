@@ -110,7 +110,7 @@ def _cluster(context: Context, name: str) -> str:
 def _pool(context: Context, name: str) -> dict[str, Any]:
     gpus = context.jobs.total(_cluster(context, name)).gpus
     flavors = () if context.settings.pools[name].flavor_type == "CPU" else tables.flavors().values()
-    fitting = [one.id for one in flavors if one.pool and one.gpus <= gpus]
+    fitting = [flavor.id for flavor in flavors if flavor.pool and flavor.gpus <= gpus]
     return {
         "apiVersion": "v2",
         "kind": "Pool",

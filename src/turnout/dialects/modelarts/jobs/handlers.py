@@ -58,8 +58,8 @@ async def create(context: Context, request: Request, caller: Caller) -> Response
     experiment, is_new = await _experiment(context, caller, workspace, document)
     algorithm = await _algorithm(context, caller, document)
     config = await _search_config(context, caller, document)
-    submission = translate.Submission(caller.project, context.settings, caller.key)
-    new = translate.new_job(document, submission, algorithm, config=config)
+    translation = translate.TranslationContext(caller.project, context.settings, caller.key)
+    new = translate.new_job(document, translation, algorithm, config=config)
     context.searches.check(new)
     new = await sources.check(context, caller, new)
     await quotas.check(context, caller)
@@ -275,9 +275,11 @@ async def _render(context: Context, view: JobView) -> dict[str, Any]:
 def _too_few_gpus(context: Context, new: NewJob) -> Unavailable:
     """The error in the user's words: the controller's names the cluster."""
     needed = sum(role.resources.gpus * role.replicas for role in new.spec.roles)
-    there = context.jobs.total(new.cluster).gpus
+    available = context.jobs.total(new.cluster).gpus
     pool = f"the pool {new.labels['pool_id']}" if "pool_id" in new.labels else "the public pool"
-    has = f"{there} in all, on nodes that have too few each" if there >= needed else there or "none"
+    has = (
+        f"{available} in all, on nodes that have too few each" if available >= needed else available or "none"
+    )
     return Unavailable(
         f"The job needs {needed} GPUs, and {pool} has {has}.",
         field="spec.resource.flavor_id",

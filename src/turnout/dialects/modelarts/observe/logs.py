@@ -45,7 +45,8 @@ def is_ready(view: JobView, replica: ReplicaName, now: int, log_days: float) -> 
             field="task_id",
             code=LOG_CLEARED,
         )
-    started = job.attempt > 1 or any(one.name == replica and one.started is not None for one in view.replicas)
+    starts = (other.started for other in view.replicas if other.name == replica)
+    started = job.attempt > 1 or any(start is not None for start in starts)
     if not started and not job.live:
         raise Invalid(
             f"{replica} has no log: the job ended before {replica} started.", field="task_id", code=NO_LOG

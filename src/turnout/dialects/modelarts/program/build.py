@@ -200,7 +200,7 @@ def _arguments(request: ProgramRequest) -> tuple[tuple[str, ...], dict[str, str]
     """Options for a boot file, and environment variables. A command gets all as variables."""
     of_channels = [*request.inputs.arguments, *request.outputs.arguments]
     values = parameters.arguments(request.parameters)
-    by_option = [(name, path) for name, path, by_variable in of_channels if not by_variable] + values
+    by_option = [(name, path) for name, path, is_variable in of_channels if not is_variable] + values
     by_variable = [(name, path) for name, path, is_variable in of_channels if is_variable]
     if request.command:
         by_option, by_variable = [], by_variable + by_option
@@ -210,7 +210,7 @@ def _arguments(request: ProgramRequest) -> tuple[tuple[str, ...], dict[str, str]
         variable = channels.variable(name)
         if variable in names:
             detail = f": {names[variable]} and {name} would both be the environment variable {variable}; rename one."
-            is_parameter = any(name == one["name"] for one in request.parameters)
+            is_parameter = any(name == parameter["name"] for parameter in request.parameters)
             code = errors.DUPLICATE_NAME if is_parameter else errors.BAD_CHANNEL
             raise invalid(code, f"{request.field}.{'parameters' if is_parameter else 'inputs'}", detail)
         env[variable], names[variable] = value, name

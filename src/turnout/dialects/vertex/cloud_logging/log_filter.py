@@ -48,11 +48,11 @@ class Or:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Negation:
     part: "Filter"
 
 
-Filter = Comparison | And | Or | Not
+Filter = Comparison | And | Or | Negation
 
 
 class Span(NamedTuple):
@@ -64,7 +64,7 @@ class Span(NamedTuple):
 
 def parse(text: str) -> Filter:
     """Raises Invalid with the position of the error."""
-    return _Parser(text).parse()
+    return _LogFilterParser(text).parse()
 
 
 def job_id(condition: Filter) -> str | None:
@@ -85,16 +85,17 @@ def time_span(condition: Filter) -> Span:
         case And(parts):
             spans = [time_span(part) for part in parts]
             return Span(
-                max((one.start for one in spans), default=0), min((one.end for one in spans), default=FOREVER)
+                max((span.start for span in spans), default=0),
+                min((span.end for span in spans), default=FOREVER),
             )
         case Or(parts):
             spans = [time_span(part) for part in parts]
-            return Span(min(one.start for one in spans), max(one.end for one in spans))
+            return Span(min(span.start for span in spans), max(span.end for span in spans))
         case _:
             return Span()
 
 
-class _Parser(Parser[Filter]):
+class _LogFilterParser(Parser[Filter]):
     MAX_CONDITIONS = 100
     """Fewer than in other filters: each condition may be tested on very many lines."""
 
@@ -105,7 +106,7 @@ class _Parser(Parser[Filter]):
         return Or(tuple(parts))
 
     def negation(self, part: Filter) -> Filter:
-        return Not(part)
+        return Negation(part)
 
     def restriction(self) -> Filter:
         start = self._at

@@ -113,8 +113,8 @@ def _check_attached(spec: MachineSpec, path: FieldPath) -> None:
         fits = f"there can be {', '.join(kinds)}" if kinds else "none can; n1 machines take some"
         raise (path / "acceleratorType").invalid(f"{spec.machine_type} cannot have {kind}: {fits}.")
     if count not in counts:
-        *most, last = map(str, counts)
-        choice = f"{', '.join(most)} or {last}" if most else last
+        *others, last = map(str, counts)
+        choice = f"{', '.join(others)} or {last}" if others else last
         raise (path / "acceleratorCount").invalid(
             f"{spec.machine_type} can have {choice} of {kind}, not {count}."
         )

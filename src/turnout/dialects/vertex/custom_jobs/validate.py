@@ -114,11 +114,11 @@ def _labels(labels: dict[str, str], path: FieldPath) -> None:
     if len(labels) > MAX_LABELS:
         raise path.invalid(f"there are {len(labels)}; at most {MAX_LABELS} are allowed.")
     for key, value in labels.items():
-        for what, text in (("key", key), ("value", value)):
-            if len(text) > MAX_LABEL or not all(map(_in_label, text)) or (what == "key" and not text):
+        for part, text in (("key", key), ("value", value)):
+            if len(text) > MAX_LABEL or not all(map(_in_label, text)) or (part == "key" and not text):
                 raise path.invalid(
-                    f"the {what} {quoted(text)} must be lower-case letters, digits, '_' and '-', "
-                    f"{'1 to' if what == 'key' else 'at most'} {MAX_LABEL} characters."
+                    f"the {part} {quoted(text)} must be lower-case letters, digits, '_' and '-', "
+                    f"{'1 to' if part == 'key' else 'at most'} {MAX_LABEL} characters."
                 )
 
 
@@ -291,12 +291,12 @@ def _psc(config: PscInterfaceConfig, path: FieldPath) -> None:
     if "/" in config.network_attachment:
         _resource_name(config.network_attachment, "networkAttachment", path / "networkAttachment")
     for index, peering in enumerate(config.dns_peering_configs):
-        here = path / "dnsPeeringConfigs" / index
-        _required(peering.domain, here / "domain")
+        peering_path = path / "dnsPeeringConfigs" / index
+        _required(peering.domain, peering_path / "domain")
         if not peering.domain.endswith("."):
-            raise (here / "domain").invalid(f"{quoted(peering.domain)} must end with a dot.")
-        _required(peering.target_project, here / "targetProject")
-        _required(peering.target_network, here / "targetNetwork")
+            raise (peering_path / "domain").invalid(f"{quoted(peering.domain)} must end with a dot.")
+        _required(peering.target_project, peering_path / "targetProject")
+        _required(peering.target_network, peering_path / "targetNetwork")
 
 
 def _kms_key(name: str, path: FieldPath, location: str) -> None:

@@ -74,7 +74,7 @@ async def list_optimal(context: Context, call: Call) -> Response:
     found = [(trial.value, trial) for trial in await context.searches.trials(view) if trial.value is not None]
     if search is None or not found:
         return reply.json({})
-    best = (max if search.metric.goal == "max" else min)(found, key=lambda one: one[0])[1]
+    best = (max if search.metric.goal == "max" else min)(found, key=lambda pair: pair[0])[1]
     resource = trials.resource(view, best, await context.searches.measurements(view, best.number))
     return reply.json({"optimalTrials": [enum_numbers.apply(resource, Trial) if call.numbers else resource]})
 
