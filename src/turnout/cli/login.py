@@ -11,12 +11,12 @@ import msgspec
 
 from turnout import config
 from turnout.cli.client import ANONYMOUS, Client, Credentials
+from turnout.cli.options import DEFAULT_CLUSTER
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:8470"
 _ANY_ADDRESS = ("0.0.0.0", "::")
-DEFAULT_CLUSTER = config.SHARED_CLUSTERS[0]
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -74,10 +74,14 @@ def remove() -> bool:
 def connect(endpoint: str | None = None, login: Login | None = None, project: str = "") -> Client:
     """Endpoint: the option, TURNOUT_ENDPOINT, the login, the default. Key: see `find_key`."""
     login = login or stored()
-    endpoint = endpoint or config.client_endpoint() or login.endpoint or DEFAULT_ENDPOINT
+    endpoint = find_endpoint(endpoint, login)
     client = Client(endpoint, find_key(endpoint, login) or ANONYMOUS)
     client.project = project
     return client
+
+
+def find_endpoint(option: str | None, login: Login) -> str:
+    return option or config.client_endpoint() or login.endpoint or DEFAULT_ENDPOINT
 
 
 def find_key(endpoint: str, login: Login) -> Credentials | None:

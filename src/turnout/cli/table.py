@@ -62,6 +62,10 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def lines(header: Sequence[str], rows: Rows, no_header: bool = False, width: int | None = None) -> list[str]:
     """Lines that are too wide lose the end of their last column. If that is not enough, gaps get narrower, and the
     first column is cut too.

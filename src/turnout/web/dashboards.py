@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs
-from turnout.web.browser_access import DASHBOARD, BrowserAccess
+from turnout.web.browser_access import DASHBOARD, BrowserAccess, wrong_link
 from turnout.web.protocol import STALLED_SECONDS
 
 _log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ async def _read_head(reader: asyncio.StreamReader) -> Head:
 
 def _check(matches: bool) -> None:
     if not matches:
-        raise Denied("this link is for something else: ask for a new one")
+        raise wrong_link()
 
 
 def _check_origin(head: Head) -> None:

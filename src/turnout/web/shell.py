@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from turnout.access.tickets import Grant
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs, Size, Terminal
-from turnout.web.browser_access import SHELL, BrowserAccess
+from turnout.web.browser_access import SHELL, BrowserAccess, wrong_link
 
 SHELLS = "/turnout/shells"
 
@@ -229,7 +229,7 @@ def _check_path(grant: Grant, request: HTTPConnection) -> None:
     """Raises Denied if the path does not match the grant. The ticket alone gives access; the path is for people."""
     named = tuple(request.path_params[name] for name in ("project", "job", "replica"))
     if named != (grant.project, str(grant.job), grant.replica):
-        raise Denied("this link is for something else: ask for a new one")
+        raise wrong_link()
 
 
 def _number(websocket: WebSocket, name: str) -> int:

@@ -36,7 +36,7 @@ async def create(call: S3Call) -> None:
 
 
 async def head(call: S3Call) -> None:
-    await _check(call)
+    await call.check_bucket()
     await call.reply(200, {"x-amz-bucket-region": "us-east-1"})
 
 
@@ -46,12 +46,12 @@ async def remove(call: S3Call) -> None:
 
 
 async def location(call: S3Call) -> None:
-    await _check(call)
+    await call.check_bucket()
     await call.reply_xml(f"<LocationConstraint {xml.NAMESPACE}/>")
 
 
 async def versioning(call: S3Call) -> None:
-    await _check(call)
+    await call.check_bucket()
     await call.reply_xml(f"<VersioningConfiguration {xml.NAMESPACE}/>")
 
 
@@ -85,7 +85,7 @@ async def delete_many(call: S3Call) -> None:
         raise S3Error("MalformedXML", f"A Delete document has 1 to {_MAX_KEYS} objects with their keys.")
     for element in root.findall("Object"):
         _check_unconditional(element)
-    await _check(call)
+    await call.check_bucket()
     rows = await call.run(_delete_each, call, keys, xml.value(root, "Quiet") == "true")
     await call.reply_xml(f"<DeleteResult {xml.NAMESPACE}>{rows}</DeleteResult>")
 
@@ -113,11 +113,6 @@ def _delete_each(call: S3Call, keys: list[str], quiet: bool) -> str:
         if not quiet:
             rows.append(f"<Deleted><Key>{xml.escape_text(key)}</Key></Deleted>")
     return "".join(rows)
-
-
-async def _check(call: S3Call) -> None:
-    if not await call.run(call.embedded.has_bucket, call.bucket, call.project):
-        raise S3Error("NoSuchBucket", f"there is no bucket {call.bucket!r}")
 
 
 async def _page(call: S3Call, after: str) -> ObjectPage:

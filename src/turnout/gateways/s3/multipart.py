@@ -99,8 +99,7 @@ async def list_parts(call: S3Call) -> None:
 
 
 async def list_uploads(call: S3Call) -> None:
-    if not await call.run(call.embedded.has_bucket, call.bucket, call.project):
-        raise S3Error("NoSuchBucket", f"there is no bucket {call.bucket!r}")
+    await call.check_bucket()
     prefix = call.request.param("prefix") or ""
 
     def find() -> list[Upload]:

@@ -7,18 +7,19 @@ import msgspec
 from starlette.responses import Response
 
 from turnout.dialects import Context
-from turnout.dialects.vertex import job_filter, operations, paging, render, reply, translate
+from turnout.dialects.vertex import operations, render, reply, translate
 from turnout.dialects.vertex.call import Call
 from turnout.dialects.vertex.custom_jobs import mounts, package_command
 from turnout.dialects.vertex.installation import Installation
-from turnout.dialects.vertex.protobuf import codec, enum_numbers, field_mask
+from turnout.dialects.vertex.job_list import Collection, in_form, list_page
+from turnout.dialects.vertex.protobuf import codec
 from turnout.dialects.vertex.protobuf.field_mask import Mask
 from turnout.dialects.vertex.protobuf.field_path import FieldPath
 from turnout.dialects.vertex.resource_names import JobName
 from turnout.dialects.vertex.tuning.trials import SCOPE
 from turnout.dialects.vertex.wire import CustomJob, CustomJobSpec
 from turnout.errors import Invalid, NotFound, Unavailable, WrongState
-from turnout.job import All, Compare, Job, NewJob, Page, State
+from turnout.job import Job, NewJob, State
 from turnout.service import JobView
 
 KIND = "CustomJob"
@@ -42,27 +43,13 @@ async def get(context: Context, call: Call) -> Response:
 
 async def list_jobs(context: Context, call: Call) -> Response:
     """The jobs of one location, newest first."""
-    text = call.query.get("filter", "")
-    listing = paging.Listing(call.caller.project, call.location, text)
-    secret = context.keys.root.secret.encode()
-    size = paging.page_size(call.query.get("pageSize", ""))
-    before = paging.read_token(secret, listing, call.query.get("pageToken", ""))
-    read_mask = field_mask.parse(call.query.get("readMask", ""), CustomJob)
-    query = All(Compare("scope", "=", translate.scope(call.location)), job_filter.parse(text))
-    # One more than the page holds, to know whether there is a next page.
-    views = await context.jobs.find(call.caller, query, Page(limit=size + 1, before_id=before))
-    resources = [
-        _format(
-            call,
-            render.locked(view) if view.locked else await _full_resource(context, call, view, read_mask),
-            read_mask,
-        )
-        for view in views[:size]
-    ]
-    page: dict[str, Any] = {"customJobs": resources} if resources else {}
-    if len(views) > size:
-        page["nextPageToken"] = paging.make_token(secret, listing, views[size - 1].job.id)
-    return reply.json(page)
+    scope = translate.scope(call.location)
+    collection = Collection("customJobs", CustomJob, scope, token_location=call.location)
+
+    async def item(view: JobView, read_mask: Mask | None) -> dict[str, Any]:
+        return render.locked(view) if view.locked else await _full_resource(context, call, view, read_mask)
+
+    return await list_page(context, call, collection, item)
 
 
 async def cancel(context: Context, call: Call) -> Response:
@@ -155,7 +142,7 @@ async def _shared_packages(context: Context, call: Call, new: NewJob) -> list[st
 
 
 async def _resource(context: Context, call: Call, view: JobView) -> dict[str, Any]:
-    return _format(call, await _full_resource(context, call, view))
+    return in_form(call, await _full_resource(context, call, view), CustomJob)
 
 
 async def _full_resource(
@@ -167,12 +154,6 @@ async def _full_resource(
     if view.job.state is State.RUNNING and (read_mask is None or "webAccessUris" in read_mask):
         links = await context.web_access(call.caller, view, call.origin)
     return render.custom_job(view, tail=tail, web_access_uris=links)
-
-
-def _format(call: Call, document: dict[str, Any], read_mask: Mask | None = None) -> dict[str, Any]:
-    """With the requested fields and form of enums."""
-    resource = field_mask.apply(read_mask, document)
-    return enum_numbers.apply(resource, CustomJob) if call.numbers else resource
 
 
 async def _log_tail(context: Context, view: JobView) -> str:
