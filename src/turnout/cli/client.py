@@ -21,11 +21,11 @@ Body = bytes | Iterable[bytes] | None
 ANSWER_SECONDS = 30
 SILENCE_SECONDS = 80
 RETRY_SECONDS = 60
-"""How long a waiting command waits for a service that is being restarted."""
+"""How long a command waits for a service that does not answer, because it may be restarting."""
 RESTART_SECONDS = 2
-"""A shorter absence of the service is not reported."""
+"""If the service answers again within this time, the user gets no message."""
 IDLE_SECONDS = 2
-"""Seconds. A connection that was idle for longer is reopened, because the service closes idle ones."""
+"""A connection that was idle for longer is reopened, because the service closes idle connections."""
 
 
 class EndpointUnreachable(TurnoutError):
@@ -321,7 +321,7 @@ def _has_valid_port(url: SplitResult) -> bool:
 
 
 class RetryWindow:
-    """Waits for a service that was reachable a moment ago, for a limited time."""
+    """Waits a limited time for a service that was reachable before."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify

@@ -19,9 +19,9 @@ STREAM = "-"
 class Target(NamedTuple):
     location: Location
     takes_file: bool
-    """Whether a single file is copied into it."""
+    """Whether a single file keeps its name inside the target, because the target is a directory."""
     takes_tree: bool
-    """Whether a tree is copied into it as a subdirectory: if it already exists, as with `cp -r`."""
+    """Whether a tree becomes a subdirectory of the target: if the target already exists, as with `cp -r`."""
 
 
 def cp(words: list[str], recursive: bool, endpoint: str | None) -> None:

@@ -118,7 +118,7 @@ def _examine(settings: config.Settings) -> dict[str, Finding]:
 
 def _runtime(name: str, settings: config.Settings) -> Finding:
     return _interpreter(
-        settings, name, f"correct {config.runtime_table(name)}: the service does not start with it"
+        settings, name, f"correct {config.runtime_table(name)}: the service refuses to start with it"
     )
 
 

@@ -67,4 +67,4 @@ _PLAIN_WORDS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"is not in the range x>=(\d+)": r"is less than \1",
     r"Invalid value for '([^']+)'(?: / '([^']+)')?": lambda found: ", ".join(filter(None, found.groups())),
 }
-"""Typer's words -> plainer ones."""
+"""Patterns of Typer's messages, and plainer words for them."""

@@ -113,7 +113,7 @@ def logs(
 
 @help.command(app, "stop", "turnout stop test-job --project vision")
 def stop(jobs: Jobs, cluster: JobCluster = "", project: Project = "", endpoint: Endpoint = None) -> None:
-    """Stop jobs, whichever API they came through. JOB is a name, a number or a UUID."""
+    """Stop jobs of any API. JOB is a name, a number or a UUID."""
     from turnout.cli import changes
 
     changes.stop(jobs, cluster, project, endpoint)
@@ -121,7 +121,7 @@ def stop(jobs: Jobs, cluster: JobCluster = "", project: Project = "", endpoint: 
 
 @help.command(app, "delete", "turnout delete 1846031847234928640")
 def delete(jobs: Jobs, cluster: JobCluster = "", project: Project = "", endpoint: Endpoint = None) -> None:
-    """Delete jobs, whichever API they came through; one that runs is stopped. JOB is a name, a number or a UUID."""
+    """Delete jobs of any API; running ones are stopped first. JOB is a name, a number or a UUID."""
     from turnout.cli import changes
 
     changes.delete(jobs, cluster, project, endpoint)
@@ -243,7 +243,7 @@ def token(
     seconds: Annotated[int, typer.Option("--seconds", help="lifetime", min=1, max=3600)] = 3600,
     endpoint: Endpoint = None,
 ) -> None:
-    """Print a bearer token, made from the key in TURNOUT_KEY or of the login. Calls no server."""
+    """Print a bearer token, made from the key in TURNOUT_KEY or of the login, without calling the service."""
     from turnout.cli import token
 
     token.show(seconds, endpoint)

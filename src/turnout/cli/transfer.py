@@ -1,4 +1,4 @@
-"""Copies one file or object: retries after a broken connection, checks the data, and never leaves half of it."""
+"""Copies one file or object. Retries after a broken connection, verifies the data, and leaves no partial copy."""
 
 import base64
 import contextlib

@@ -51,7 +51,7 @@ def _trial(trials: list[Document], wanted: str, job: str) -> Document:
         return found
     if not trials:
         raise Invalid(f"{job} has no trials: omit --trial")
-    raise NotFound(f"{job} has no trial {wanted}; there are 1 to {trials[-1]['number']}")
+    raise NotFound(f"{job} has no trial {wanted}; its trials are 1 to {trials[-1]['number']}")
 
 
 def _text(line: Document, names: list[str]) -> str:

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEAD_BYTES = 96 << 10
-"""The request line and headers. The longest that any cloud allows is a GET of 32 KiB."""
+"""The maximum size of the request line and headers. The longest request of any cloud's API is a GET of 32 KiB."""
 LINE_BYTES = 64 << 10
 MOST_HEADERS = 256
 TRAILER_BYTES = 16 << 10
@@ -20,14 +20,14 @@ DISCARDED_BYTES = 64 << 20
 DISCARD_SECONDS = 0.05
 """The pause between two reads of such a body."""
 DISCARD_TURN_SECONDS = 0.004
-"""The pause between two reads of all such bodies, which take turns, so that many cost no more than a few."""
+"""The pause between reads of different such bodies. They take turns, so that many cost no more than a few."""
 STALLED_SECONDS = 60.0
 """Time for a client to read some of its response."""
 UNSENT_BYTES = 48 << 20
 """Unsent data of all slow clients. Beyond it, the client that has not read for the longest time is disconnected."""
 
 _LONG = len("100000")
-"""Digits of a Content-Length whose body does not arrive together with the head."""
+"""A Content-Length with so many digits belongs to a body that does not arrive together with the head."""
 _FRAMING_BYTES, _FRAMING_RATIO = 64 << 10, 16
 """The framing of a chunked body may have this many bytes, plus this many times the size of its data."""
 
@@ -119,7 +119,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_timer()
         super().on_headers_complete()
         if any(name == b"content-length" and len(value) >= _LONG for name, value in self.headers):
-            # The head decides whether the body is read; until then it stays with the sender.
+            # Do not read the body before the application has decided, by the head, whether it reads the body.
             self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:

@@ -30,12 +30,12 @@ SHELLS = "/turnout/shells"
 
 _COOKIE = "turnout-shell"
 _WINDOW = 1 << 18
-"""Bytes sent to a page that it may not have acknowledged."""
+"""The limit for bytes that were sent to a page and are not acknowledged yet."""
 _FILES = {"terminal.js", "screen.js"}
 _WRITE_SECONDS = 30
 """Seconds that input waits for a program that does not read; then it is dropped."""
 _REPORT_SECONDS = 2
-"""How many seconds after its shell the end of a replica may be reported."""
+"""How long after the end of a shell to wait for a report that its replica has ended."""
 _KILLED = 137
 _ENDED, _REFUSED = 1000, 4403
 _HEADERS = {

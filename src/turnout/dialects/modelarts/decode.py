@@ -89,7 +89,10 @@ def check_name(name: str, field: str) -> None:
 
 
 def check_names(names: Sequence[str | None], field: str, noun: str, code: str, duplicate: str) -> None:
-    """The names of a list's items. `code` is for one that is missing or wrong, `duplicate` for one that is twice."""
+    """Checks the names of a list's items.
+
+    `code` is the error code for a missing or malformed name, `duplicate` the one for a name that occurs twice.
+    """
     seen: set[str] = set()
     for index, name in enumerate(names):
         item = f"{field}[{index}].name"
@@ -98,7 +101,7 @@ def check_names(names: Sequence[str | None], field: str, noun: str, code: str, d
         if not _NAME.fullmatch(name):
             raise invalid(code, item, f": {quoted(name)} {_NAME_RULE}.")
         if name in seen:
-            raise invalid(duplicate, item, f": there are two {noun} {name!r}.")
+            raise invalid(duplicate, item, f": two {noun} have the name {name!r}.")
         seen.add(name)
 
 

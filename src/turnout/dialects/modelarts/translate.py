@@ -1,4 +1,4 @@
-"""Translates ModelArts' documents into jobs. `jobs/render` is the way back.
+"""Translates ModelArts' documents into jobs. `jobs/render` is the reverse.
 
 The document that is stored with a job has the form of an answer, without the id, the times and the status.
 """
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TranslationContext(NamedTuple):
-    """All that a translation depends on besides the document."""
+    """Everything besides the document that a translation depends on."""
 
     project: str
     settings: config.Settings
@@ -44,7 +44,7 @@ class TranslationContext(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """A job's roles, and what they need."""
+    """A job's roles, and the parts of the job that come with them."""
 
     stored: dict[str, Any]
     """`algorithm` or `tasks`, and `resource` if the job has one."""
@@ -64,7 +64,7 @@ def new_job(
     config: bytes | None = None,
     trial_inputs: build.TrialInputs | None = None,
 ) -> NewJob:
-    """Makes all checks that need the document alone. The caller checks what is in storage.
+    """Makes all checks that need only the document. The caller checks the sources in storage.
 
     `config` is the content of `autosearch_config_path`. Without it, a job that has the path fails when it starts.
     `trial_inputs` is for a trial of such a search.
@@ -208,7 +208,7 @@ def _search(
 
 
 def _missing_config(path: str | None) -> str:
-    """The cloud creates a job whose file does not exist, and the job fails."""
+    """The failure of a job whose configuration file does not exist. Like the cloud, the service creates the job."""
     return f"{CONFIG_PATH}: there was nothing at {quoted(path)} when the job was created" if path else ""
 
 
@@ -339,9 +339,9 @@ def _stored_task(
     request: build.ProgramRequest,
     name: str,
 ) -> dict[str, Any]:
-    """`inputs` and `outputs` are the first one, an object as in the answer's tables and in Huawei's SDK.
+    """`inputs` and `outputs` are the first channel, an object as in the answer's tables and in Huawei's SDK.
 
-    `job_config` has the list if there are several.
+    If there are several channels, `job_config` has the list.
     """
     algorithm = {
         key: value

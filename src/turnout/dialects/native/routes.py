@@ -57,7 +57,7 @@ def _routes(context: Context) -> list[Route]:
     table: dict[str, Handler] = {
         "/turnout/v1/whoami": calls.whoami,
         "/turnout/v1/clusters": calls.clusters,
-        # The path of a name that contains slashes: routes match after `%2F` is decoded.
+        # `path`, because a job's name can contain slashes: routes match after `%2F` is decoded.
         "/turnout/v1/jobs/{job:path}/explain": calls.explain,
         "/turnout/v1/jobs/{job:path}/wait": calls.wait,
         "/turnout/v1/jobs/{job:path}/logs": calls.logs,
@@ -138,7 +138,7 @@ class _JobHandlers:
         follow = request.query_params.get("follow", "false").lower() == "true"
         await self._logs.query(
             view, limit=1, cursor=cursor
-        )  # an invalid cursor is an error before the stream begins
+        )  # so that an invalid cursor becomes an HTTP error, before the stream begins
         stream = until_revoked(self._keys, caller.key, self._stream(caller, view, cursor, follow))
         return StreamingResponse(
             stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}

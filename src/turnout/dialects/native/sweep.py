@@ -13,7 +13,7 @@ from turnout.errors import Denied, Invalid, TurnoutError
 from turnout.service import Caller, Sweeper, Swept
 
 _KEEP_ALIVE_SECONDS = 15
-"""After this time a comment is sent, so that the client does not close the connection."""
+"""After this time without an event, a comment is sent, so that the client does not close the connection."""
 
 
 def sweep_routes(sweeper: Sweeper, guarded: Guard) -> list[Route]:
@@ -41,7 +41,7 @@ async def _events(first: Swept | None, others: AsyncIterator[Swept]) -> AsyncIte
         while True:
             done, _ = await asyncio.wait([waiting], timeout=_KEEP_ALIVE_SECONDS)
             if not done:
-                yield b": still at it\n\n"
+                yield b": keep-alive\n\n"
                 continue
             swept = waiting.result()
             if swept is None:

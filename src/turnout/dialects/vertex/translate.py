@@ -136,7 +136,7 @@ def job_spec(
 def _kms_key(name: str, installation: Installation, path: FieldPath) -> str:
     if installation.keys is not None and name not in installation.keys:
         raise path.invalid(
-            f"there is no key {quoted(name)} here; the operator can add it to [keyring] in the settings."
+            f"there is no key {quoted(name)} in this service; the operator can add it to [keyring] in the settings."
         )
     return name
 
@@ -148,8 +148,8 @@ def _cluster(spec: CustomJobSpec, installation: Installation, path: FieldPath) -
     if resource_id not in installation.clusters:
         field = (path / "persistentResourceId").as_sent
         raise NotFound(
-            f"{field}: there is no persistent resource {quoted(resource_id)}; a cluster of the settings is one: "
-            f"{', '.join(sorted(installation.clusters))}.",
+            f"{field}: there is no persistent resource {quoted(resource_id)}; use one of "
+            f"{', '.join(sorted(installation.clusters))}, or leave it out.",
             field=field,
         )
     return resource_id
@@ -172,7 +172,7 @@ def _role(
     if machine_rules.wants_tpu(machine):
         raise Unavailable(
             f"Resources are insufficient in region: {installation.location}. Try a different region or use a different "
-            f"accelerator: there are no TPUs here, as {machine.machine_type} has.",
+            f"accelerator: {machine.machine_type} has TPUs, and this service has none.",
             field=(pool_path / "machineSpec" / "machineType").as_sent,
         )
     if pool.container_spec:
@@ -188,7 +188,7 @@ def _role(
     settings = installation.runtimes.get(program.runtime)
     resources = machine_rules.resources(machine, pool.disk_spec)
     if 0 < installation.disk < resources.disk:
-        limit = f"a replica has at most {installation.disk / GIB:.4g} GB here, as [limits] disk says"
+        limit = f"a replica has at most {installation.disk / GIB:.4g} GB here ([limits] disk in the settings)"
         notes[f"{(pool_path / 'diskSpec' / 'bootDiskSizeGb').as_sent}: {limit}"] = None
     return Role(
         name=f"workerpool{index}",
@@ -207,7 +207,7 @@ def _policy(scheduling: Scheduling, notes: dict[str, None]) -> Policy:
     spot = scheduling.strategy in _SPOT
     flexible = scheduling.strategy is _Strategy.FLEX_START
     if scheduling.max_wait_duration and not flexible:
-        notes["maxWaitDuration has no effect: it goes with the strategy FLEX_START"] = None
+        notes["maxWaitDuration has no effect without the strategy FLEX_START"] = None
     retries, in_place = _retries(scheduling)
     return Policy(
         retries=retries,

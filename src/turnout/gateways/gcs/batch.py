@@ -1,4 +1,4 @@
-"""Several calls in one `multipart/mixed` request. Its parts are HTTP requests, those of the reply are responses."""
+"""Batch requests: the parts of a `multipart/mixed` body are HTTP requests, and those of the answer are responses."""
 
 import re
 import secrets
@@ -19,7 +19,7 @@ from turnout.gateways.gcs.multipart import boundary
 _MAX_BODY = 10 << 20
 _MAX_CALLS = 1000
 _MAX_REPLIES = 16 << 20
-"""The most bytes of all responses together. Calls beyond that are refused."""
+"""The maximum size of all responses of a batch. When it is reached, the remaining calls are refused."""
 
 _BLANK = re.compile(rb"\r?\n\r?\n")
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (\S{1,16000}) HTTP/1\.[01]")

@@ -23,7 +23,7 @@ from turnout.storage.streams import FileStream, byte_range
 _MAX_RESULTS = 1000
 _MAX_COMPOSED = 32
 _MAX_PAGES = 10
-"""The most pages that one request for a list with a pattern reads."""
+"""The maximum number of pages that one request for a list with a pattern reads."""
 
 
 class _ComposePart(NamedTuple):
@@ -63,7 +63,7 @@ class Calls:
         return JSONResponse(resources.bucket(_base(request), ref.bucket, created))
 
     async def change_bucket(self, request: Request, ref: ObjectRef) -> Response:
-        """Changes nothing: fields that promise nothing, such as labels, are ignored."""
+        """Changes nothing. Refuses fields that are not supported, and ignores those without effect, such as labels."""
         unsupported.check_bucket(await read_document(self._bodies, request, ref.project))
         return await self.bucket(request, ref)
 

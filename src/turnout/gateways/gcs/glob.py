@@ -11,7 +11,7 @@ from turnout.errors import Invalid
 _LONGEST = 1024
 _MOST_ALTERNATIVES = 100
 _MOST_STEPS = 10_000
-"""The most steps that are cached."""
+"""The maximum number of cached steps."""
 
 _SPECIAL = frozenset("*?[{\\")
 
@@ -96,7 +96,7 @@ def _expand(pattern: str, whole: str) -> list[str]:
 
 
 def _braces(pattern: str, whole: str) -> tuple[int, int, list[int]]:
-    """Where the first pair of braces begins and ends, and its commas. -1 if there is none."""
+    """The positions of the first pair of braces and of its commas. -1 if there is none."""
     begin, depth, at = -1, 0, 0
     commas: list[int] = []
     while at < len(pattern):

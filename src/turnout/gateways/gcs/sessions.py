@@ -23,7 +23,7 @@ from turnout.gateways.gcs.errors import Gone
 from turnout.storage.streams import PIECE, coalesced
 
 COMPLETE_SECONDS = 3600.0
-"""How long a client can request a lost response again."""
+"""How long a completed session is kept, so that a client can request a lost response again."""
 _GONE = ".gone-"
 _MIN_CHECK = 64
 
@@ -51,7 +51,7 @@ class UploadTarget(msgspec.Struct):
     made_by: str = ""
     """The id of the key that began it."""
     sizes: tuple[int, int] | None = None
-    """The least and the most bytes that the signer of its URL allows."""
+    """The minimum and maximum size that the signer of its URL allows."""
 
 
 class Session:
@@ -174,7 +174,7 @@ class UploadSessions:
         return name
 
     def find(self, name: str) -> Session:
-        """The id is the permission: it cannot be guessed. Raises NotFound."""
+        """The id alone gives access, because it cannot be guessed. Raises NotFound."""
         known = self._open.get(name)
         if known is not None and known.directory.exists():
             return known

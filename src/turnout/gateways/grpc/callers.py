@@ -20,10 +20,10 @@ _LOCATIONS = RestCall("GET", "/v1/projects/default/locations", b"")
 
 
 class UnknownCaller(TurnoutError):
-    """The service does not know the caller. `answer` is its response."""
+    """The service did not authenticate the caller. `answer` is its response."""
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__("the caller is not known")
+        super().__init__("the service did not authenticate the caller")
         self.answer = answer
 
 
@@ -37,8 +37,8 @@ class _Known(NamedTuple):
 
 
 class GrpcCallers:
-    """Caches the tokens of known callers for a while. This only decides whether a message is read: the service
-    authenticates each call itself.
+    """Caches the tokens of known callers for a while. The cache only decides whether a message is read: the service
+    authenticates each call again.
     """
 
     def __init__(self, rest: Rest, setup: GatewaySetup) -> None:

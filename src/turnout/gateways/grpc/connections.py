@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MAX_CONNECTIONS = 512
-"""The most open connections. Each may fill buffers of 64 KB."""
+"""The maximum number of open connections. Each may fill buffers of 64 KB."""
 _BACKLOG = 4096
 _BUFFER = 64 << 10
 
@@ -66,12 +66,12 @@ class Connections:
         return client.ends if client else None
 
     def trust(self, peer: str) -> None:
-        """Marks the connection as used by a known caller: others are closed first when there are too many."""
+        """Marks the connection as one of a known caller. When there are too many, others are closed first."""
         if client := self._open.get(peer):
             client.known = True
 
     async def connect(self, client: "_Client") -> None:
-        """Connects it to gRPC. Closes another one if there are too many."""
+        """Connects the client to gRPC. Closes another connection if there are too many."""
         if len(self._open) >= MAX_CONNECTIONS:
             strangers = (other for other in self._open.values() if not other.known)
             self.lost(next(strangers, next(iter(self._open.values()))))
@@ -160,7 +160,7 @@ class _Client(_End):
         self._connecting = asyncio.ensure_future(self._connections.connect(self))
 
     def begin(self) -> None:
-        """Call it when the connection to gRPC is open."""
+        """Starts the relay, when the connection to gRPC is open."""
         if self.closed:
             self.inner.close()
             return

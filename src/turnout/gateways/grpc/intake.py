@@ -10,12 +10,12 @@ from turnout.errors import Busy
 
 MAX_MESSAGES = 4
 MAX_PROJECT_MESSAGES = 2
-"""The most messages of one project at once."""
+"""The maximum number of messages that one project sends at once."""
 SMALL = 64 << 10
 """A message that is no larger counts only until it has arrived; a larger one until its call is answered."""
 SECONDS = 60
 SLOW_SECONDS = 5.0
-"""A caller that takes longer to send a message is refused if others wait."""
+"""A caller that takes longer to send a message may be refused while others wait."""
 
 
 class Intake:
@@ -68,7 +68,7 @@ class Intake:
         return len(self._held) < MAX_MESSAGES and of_project < MAX_PROJECT_MESSAGES
 
     def _interrupt_slow(self) -> None:
-        """Interrupts a slow sender for each waiting one, and repeats that as long as somebody waits."""
+        """Interrupts a slow sender for each waiting one. Repeats that as long as senders wait."""
         if self._timer:
             self._timer.cancel()
         self._timer = None

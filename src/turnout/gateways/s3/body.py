@@ -244,12 +244,12 @@ def _is_sum(name: str) -> bool:
 
 
 def _checkable(names: Iterable[str]) -> list[str]:
-    """Those that are checksums. Raises S3Error for one that cannot be checked here."""
+    """The names that are checksums. Raises S3Error for a checksum that the service does not support."""
     found = [name for name in names if _is_sum(name)]
     for name in found:
         if name not in _CHECKSUMS:
             known = ", ".join(header.removeprefix(_CHECKSUM) for header in _CHECKSUMS)
-            raise S3Error("InvalidRequest", f"{name} cannot be checked here: use one of {known}.")
+            raise S3Error("InvalidRequest", f"{name} is not supported: use one of {known}.")
     return found
 
 

@@ -75,9 +75,9 @@ def _check_condition(condition: object, values: dict[str, str]) -> str:
         case [str(operator), str(name), wanted] if name.startswith("$"):
             name, operator = name[1:], operator.lower()
         case _:
-            raise _malformed(f"the condition {str(condition)[:100]} is not known")
+            raise _malformed(f"the condition {str(condition)[:100]} is not supported")
     if operator not in ("eq", "starts-with") or not isinstance(wanted, str):
-        raise _malformed(f"the condition {str(condition)[:100]} is not known")
+        raise _malformed(f"the condition {str(condition)[:100]} is not supported")
     name = name.lower()
     value = values.get(name, "")
     if not (value == wanted if operator == "eq" else value.startswith(wanted)):

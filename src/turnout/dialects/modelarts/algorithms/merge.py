@@ -70,7 +70,7 @@ def _apply(requested: wire.JobAlgorithm, algorithm: wire.Algorithm, notes: list[
 
 
 def _check_same(value: str | None, known: str | None, field: str) -> None:
-    """A job that is a copy of another one repeats its algorithm's fields. That is fine if they are equal."""
+    """A copy of a job repeats the fields of its algorithm, which is allowed if they are equal."""
     if value and value != known:
         detail = f"the algorithm has {quoted(known)}" if known else "the algorithm has none"
         raise invalid(errors.CONTRADICTS, field, f": {quoted(value)}, but {detail}; leave it out.")
@@ -112,5 +112,5 @@ def _version_file(known: config.Subscription, version: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _read(file: str) -> wire.Algorithm:
-    """Read once, like the settings, of which it is a part."""
+    """Cached, because the file is a part of the settings, which are read once."""
     return decode.decode_algorithm(Path(file).read_bytes())

@@ -65,15 +65,16 @@ def _cluster(pool: str, settings: config.Settings, field: str) -> str:
     default = next(iter(settings.all_clusters()))
     if not pool:
         return default
-    known = settings.pools.get(pool)
-    if known is None:
-        detail = f"use one of {', '.join(settings.pools)}" if settings.pools else "there are none"
+    declared = settings.pools.get(pool)
+    if declared is None:
+        known = ", ".join(settings.pools) or "none"
         raise invalid(
             errors.NO_SUCH_POOL,
             f"{field}.pool_id",
-            f": there is no pool {quoted(pool)}; {detail}. Declare pools in the settings as [pools.<id>] cluster.",
+            f": there is no pool {quoted(pool)}; the pools are: {known}. "
+            "Declare pools in the settings as [pools.<id>] cluster.",
         )
-    return known.cluster or default
+    return declared.cluster or default
 
 
 def _flavor(name: str, pool: str, field: str) -> Flavor:

@@ -103,7 +103,9 @@ def _cluster(context: Context, name: str) -> str:
     found = context.settings.pools.get(name)
     if found is None:
         known = ", ".join(context.settings.pools) or "none"
-        raise NotFound(f"There is no pool {name!r}; use one of {known}.", field="pool_id", code=NO_SUCH_POOL)
+        raise NotFound(
+            f"There is no pool {name!r}; the pools are: {known}.", field="pool_id", code=NO_SUCH_POOL
+        )
     return found.cluster or SHARED_CLUSTERS[0]
 
 

@@ -38,7 +38,7 @@ ChannelOrList = list[wire.Channel] | wire.Channel | None
 
 
 def as_list(channels: ChannelOrList) -> list[wire.Channel]:
-    """A client may send back a task's answer, which has an object where the request had a list."""
+    """Accepts one object instead of a list, because a client may send back the task of an answer."""
     if channels is None:
         return []
     return [channels] if isinstance(channels, wire.Channel) else channels
@@ -47,7 +47,8 @@ def as_list(channels: ChannelOrList) -> list[wire.Channel]:
 def of_task(given: ChannelOrList, in_config: ChannelOrList) -> list[wire.Channel]:
     """A task's own channels, or else those of its `job_config`.
 
-    A client may send back an answer, which has the first of several here and all of them in `job_config`.
+    A client may send back an answer. If a task has several channels, an answer has only the first one here, and all of
+    them in `job_config`.
     """
     own, declared = as_list(given), as_list(in_config)
     if isinstance(given, wire.Channel) and declared and declared[0].name == given.name:

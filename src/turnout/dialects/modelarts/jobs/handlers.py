@@ -129,7 +129,7 @@ async def delete(context: Context, request: Request, caller: Caller) -> Response
 
 
 async def delete_several(context: Context, request: Request, caller: Caller) -> Response:
-    """Looks all of them up first, so that it deletes all or none."""
+    """Finds all jobs before it deletes the first one: if one is missing, none is deleted."""
     items = (await fields.read(request, _Batch)).jobs
     if not 1 <= len(items) <= MAX_BATCH:
         raise Invalid(f"jobs must have 1 to {MAX_BATCH} items, not {len(items)}.", field="jobs", code=INVALID)
@@ -273,7 +273,7 @@ async def _render(context: Context, view: JobView) -> dict[str, Any]:
 
 
 def _too_few_gpus(context: Context, new: NewJob) -> Unavailable:
-    """The error in the user's words: the controller's names the cluster."""
+    """The error in ModelArts' words: it names the pool."""
     needed = sum(role.resources.gpus * role.replicas for role in new.spec.roles)
     available = context.jobs.total(new.cluster).gpus
     pool = f"the pool {new.labels['pool_id']}" if "pool_id" in new.labels else "the public pool"

@@ -25,7 +25,7 @@ _BY_STATE: dict[State, Phase] = {
 
 _TERMINATED = (Reason.STOPPED, Reason.TIME_LIMIT)
 _BY_REASON: dict[tuple[State, Reason], Phase] = {
-    # Nobody stops the job: its other tasks are ended after one failed, and it may be retried.
+    # The user did not stop the job. The service ends its tasks, for example because one failed, and may retry it.
     **{(State.STOPPING, reason): _BY_STATE[State.RUNNING] for reason in Reason if reason not in _TERMINATED},
     (State.FAILED, Reason.TIME_LIMIT): Phase("Terminated", "Terminated"),
     (State.FAILED, Reason.NODE_LOST): Phase("Abnormal", "Lost"),

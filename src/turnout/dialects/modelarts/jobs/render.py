@@ -56,7 +56,7 @@ def created(job: Job, document: bytes) -> dict[str, Any]:
 def job(view: JobView, past: Sequence[Past], now: int, trials: Sequence[Trial] = ()) -> dict[str, Any]:
     """`past`: the attempts before the current one. `now`: nanoseconds since 1970."""
     stored = _decode(view.document)
-    # A job whose search could not be defined runs, and fails, like any other.
+    # If its configuration file was missing, the job has no search: it runs like any other job, and fails.
     is_search = definition.is_search(stored) and not view.replicas
     names = tasks(stored, trials if is_search else None)
     if not is_search:
@@ -67,7 +67,7 @@ def job(view: JobView, past: Sequence[Past], now: int, trials: Sequence[Trial] =
 
 
 def tasks(stored: dict[str, Any], trials: Sequence[Trial] | None) -> list[str]:
-    """The names of the tasks: `worker-0`, `worker-1`. A search has the tasks of its trials; other jobs have None."""
+    """The names of the tasks: `worker-0`, `worker-1`. `trials` is None for a job that is not a search."""
     if trials is not None:
         return [f"{trial.id}-worker-{index}" for trial in trials for index in range(_nodes(stored))]
     if stored.get("tasks"):
@@ -188,7 +188,7 @@ def explain(replica: Replica, job: Job) -> str:
     if by_memory and "memory" not in message:
         return f"{message}; it used more memory than its flavor has"
     if Reason.DISK_LIMIT in message:
-        # The exit code is that of our own kill.
+        # The service killed the task, so the exit code says nothing about the program.
         return message
     why = EXIT_CODE_HINTS.get(exit_code(replica))
     return (
@@ -210,7 +210,7 @@ def _records(view: JobView, past: Sequence[Past]) -> list[dict[str, Any]]:
         )
     started, ended, reason = _current_start(view, past), view.job.ended, view.job.reason
     if started is None and view.job.attempt > (past[-1].attempt if past else 0):
-        # It had nodes, but ended before a task ran: its files could not be fetched or mounted.
+        # The job had nodes, but ended before a task started, because its files could not be fetched or mounted.
         started = ended
     if started is not None:
         records.append(

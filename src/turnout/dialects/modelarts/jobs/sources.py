@@ -25,7 +25,7 @@ class _Run(NamedTuple):
 
 
 async def check(context: Context, caller: Caller, new: NewJob) -> NewJob:
-    """Adds the notes that storage has for the user. Raises Invalid if something that the job reads does not exist."""
+    """Returns the job with notes about its sources. Raises Invalid if something that the job reads does not exist."""
     if not new.spec.mounts and new.spec.logs is None:
         return new
     runs = list(_runs(msgspec.json.decode(new.document)))
@@ -62,7 +62,7 @@ async def _check_code(context: Context, caller: Caller, run: _Run) -> list[str]:
 
 
 async def _check_mounts(context: Context, caller: Caller, new: NewJob, runs: list[_Run]) -> list[str]:
-    """All but code in buckets. Returns notes."""
+    """Checks all sources except code in buckets, which `_check_code` checks. Returns notes."""
     fields = {source: field for run in reversed(runs) for source, field in _fields(run)}
     code_dirs = {_source(run.stored["code_dir"]) for run in runs if run.stored.get("code_dir")}
     named = [

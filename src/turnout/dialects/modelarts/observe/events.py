@@ -19,7 +19,7 @@ SOURCES = ("K8S", "Job", "Task")
 DEFAULT_LIMIT, MAX_LIMIT = 50, 100
 MAX_PATTERN = 256
 ALONE = "runs alone"
-"""In the message of a placement: the job has the whole machine."""
+"""The message of a placement contains it if the job has the whole machine."""
 _MAX_OFFSET = 1 << 31
 _SECOND = 1_000_000_000
 
@@ -191,7 +191,7 @@ def _of_job(history: History) -> Iterator[JobEvent]:
 
 
 def _placement(attempt: AttemptTimes, message: str) -> str:
-    """`2 tasks, attempt 1`, and whether the job has the machine for itself. The service's own text names replicas."""
+    """`2 tasks, attempt 1`, and whether the job runs alone. The recorded message has no words of ModelArts."""
     count = len(attempt.replicas)
     text = f"{count} {'task' if count == 1 else 'tasks'}, attempt {attempt.number}"
     if ALONE in message:
@@ -200,7 +200,7 @@ def _placement(attempt: AttemptTimes, message: str) -> str:
 
 
 def _by_reason(history: History, kind: EventKind, reason: Reason | None) -> str:
-    """Empty if another event says the same."""
+    """The kind of an event that depends on the reason. Empty if another event already reports it."""
     job = history.view.job
     if kind is EventKind.ENDED:
         return "auto_stopped" if job.reason is Reason.TIME_LIMIT else _ENDS.get(job.state, "")

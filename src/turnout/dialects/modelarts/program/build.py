@@ -33,7 +33,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class TrialInputs(NamedTuple):
-    """What a trial of a search with a configuration file gets in addition."""
+    """The additional inputs of a trial, if a configuration file defines the search."""
 
     framework: str = ""
     """The mount source of the framework's code."""
@@ -42,7 +42,7 @@ class TrialInputs(NamedTuple):
 
 
 class ProgramRequest(NamedTuple):
-    """What one role runs, gathered from the parts of the document."""
+    """The parts of the document that define the program of one role."""
 
     field: str
     """`algorithm`, or `tasks[0].algorithm`."""
@@ -58,7 +58,7 @@ class ProgramRequest(NamedTuple):
     """The number of the task: each has its own directory for code."""
     trial_inputs: TrialInputs | None = None
     failure: str = ""
-    """Why the job fails as soon as it starts. Empty for a job that can run."""
+    """The message with which the job fails as soon as it starts. Empty for a job that can run."""
 
 
 class BuiltProgram(NamedTuple):

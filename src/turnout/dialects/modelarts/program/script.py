@@ -13,7 +13,7 @@ class EngineFamily(StrEnum):
     """The options that an engine passes to its boot file on several nodes."""
 
     PLAIN = ""
-    """None."""
+    """No options."""
     PYTORCH = "pytorch"
     """`--init_method --rank --world_size`."""
     TENSORFLOW = "tensorflow"
@@ -51,7 +51,7 @@ class Start(NamedTuple):
     framework: str = ""
     """A directory for `PYTHONPATH`."""
     failure: str = ""
-    """A message with which the script fails before it does anything. Empty: it does not."""
+    """If it is not empty, the script prints this message and fails at once."""
 
 
 def command(start: Start) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ MAX_VALUES = 1000
 
 
 def is_given(search: wire.AutoSearch | None) -> bool:
-    """False for an empty one, which clients send for none."""
+    """Whether the request defines a search. Clients also send an empty object for a job without a search."""
     return search is not None and bool(
         search.reward_attrs or search.search_params or search.algo_configs or search.skip_search_params
     )
@@ -60,11 +60,11 @@ def check(search: wire.AutoSearch, known: Collection[str], field: str) -> None:
     for index, parameter in enumerate(search.search_params):
         field_path = f"{field}.search_params[{index}]"
         if not parameter.name or parameter.name not in known:
-            names = ", ".join(known) or "and there are none"
-            detail = f": {quoted(parameter.name)} must be one of the job's parameters: {names}."
+            names = ", ".join(known) or "none"
+            detail = f": {quoted(parameter.name)} is not a parameter of the job; its parameters are: {names}."
             raise invalid(errors.BAD_SEARCH, f"{field_path}.name", detail)
         if parameter.name in seen:
-            raise invalid(errors.BAD_SEARCH, f"{field_path}.name", f": {parameter.name} is there twice.")
+            raise invalid(errors.BAD_SEARCH, f"{field_path}.name", f": {parameter.name} occurs twice.")
         seen.add(parameter.name)
         _check_space(parameter, field_path)
     _check_count(search.algo_configs or (), MAX_ALGORITHMS, f"{field}.algo_configs")
@@ -92,7 +92,7 @@ def to_search(search: wire.AutoSearch, merged: Sequence[dict[str, Any]], field: 
 
 
 def checked(search: Search, field: str) -> Search:
-    """Returns the search. Raises Invalid with ModelArts' code if it is not possible."""
+    """Returns the search. Raises Invalid with ModelArts' code if the search is invalid."""
     try:
         check_search(search)
     except Invalid as error:
@@ -217,7 +217,7 @@ def _check_algorithm(config: wire.AlgoConfig, field_path: str) -> None:
 def _read_skip(text: str) -> tuple[set[str], tuple[dict[str, str], ...]]:
     """The parameters to leave out of the search, and the rules for points to leave out: `lr;batch=128`.
 
-    Raises ValueError with a message for the user.
+    Raises ValueError, whose text is for the user.
     """
     left_out: set[str] = set()
     rules: list[str] = []

@@ -58,7 +58,7 @@ async def list_entries(context: Context, principal: Principal, body: bytes) -> R
     job = log_filter.job_id(condition)
     if job is None:
         raise Invalid(
-            'filter must name a job here, as in resource.labels.job_id="123" AND severity>=ERROR.',
+            'filter must name a job in this service, as in resource.labels.job_id="123" AND severity>=ERROR.',
             field="filter",
         )
     token = _read_token(request.page_token)
@@ -173,7 +173,7 @@ class _OldestFirst:
                 return _Page(self._matches, _PageToken(*self._last, cursor))
 
     def _take(self, lines: LogPage) -> bool:
-        """Whether the page is full and another entry matches."""
+        """Adds the matching entries to the page. Returns whether the page is full and another entry matches."""
         for entry in self._entries(lines):
             if self._after and not self._follows(entry.position, self._after.position):
                 continue
@@ -208,7 +208,7 @@ class _OldestFirst:
 
 
 class _NewestFirst(_OldestFirst):
-    """The newest first."""
+    """Like _OldestFirst, but with the newest entries first."""
 
     def _remaining_span(self) -> Span:
         return Span(self._span.start, min(self._span.end, self._after.at)) if self._after else self._span

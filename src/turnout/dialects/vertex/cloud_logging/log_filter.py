@@ -115,7 +115,8 @@ class _LogFilterParser(Parser[Filter]):
             raise self._invalid('expected a field, as in resource.labels.job_id="123"')
         if word[0] not in (*_ROOTS, *TIMES):
             raise invalid(
-                start, f"{quoted(word[0])} is not a field of entries here; there are {', '.join(_ROOTS)}"
+                start,
+                f"{quoted(word[0])} is not a field that this service supports; use one of {', '.join(_ROOTS)}",
             )
         path = [word[0]]
         while self._next("."):
@@ -125,7 +126,7 @@ class _LogFilterParser(Parser[Filter]):
         at = self._at
         operator = self._match(_OPERATOR)
         if operator is None or operator[0] in ("=~", "!~"):
-            raise invalid(at, f"{'.'.join(path)[:100]} must be compared by one of = != < <= > >= : here")
+            raise invalid(at, f"{'.'.join(path)[:100]} must be compared by one of = != < <= > >= :")
         self._skip()
         value = self._value()
         self._skip()
@@ -153,7 +154,7 @@ def _comparison(path: Path, op: Operator, value: Value) -> Filter:
         name = value.text.upper()
         if name not in SEVERITIES or op == ":":
             raise invalid(
-                value.at, f"{quoted(value.text)} is not a severity; there are {', '.join(SEVERITIES)}"
+                value.at, f"{quoted(value.text)} is not a severity; use one of {', '.join(SEVERITIES)}"
             )
         return Comparison(path, op, SEVERITIES.index(name))
     return Comparison(path, op, value.text)

@@ -65,7 +65,7 @@ async def delete(context: Context, call: Call) -> Response:
 
 
 async def create_job(context: Context, call: Call, new: NewJob) -> Job:
-    """Raises Unavailable in the words of Vertex."""
+    """Creates the job. Raises Unavailable with Vertex' message."""
     new = msgspec.structs.replace(new, notes=(*new.notes, *await _shared_packages(context, call, new)))
     try:
         return await context.jobs.create(call.caller, new)
@@ -74,7 +74,7 @@ async def create_job(context: Context, call: Call, new: NewJob) -> Job:
 
 
 async def find(context: Context, call: Call) -> JobView:
-    """The job that the address names, possibly a trial's. Raises NotFound."""
+    """The job that the address names. It may be the job of a trial. Raises NotFound."""
     name = f"{call.parent}/customJobs/{call.resource[1][:100]}"
     view = await find_by_id(context, call, KIND, name)
     kind = view.job.scope.partition(":")[0]
@@ -87,7 +87,7 @@ async def find_by_id(context: Context, call: Call, kind: str, name: str) -> JobV
     """The job whose id is in the address, of any kind. Raises NotFound."""
     job_id = call.resource[1]
     if not (job_id.isascii() and job_id.isdecimal() and len(job_id) <= 19) or int(job_id) > _LARGEST_ID:
-        raise NotFound(f"The {kind} {name} does not exist: the id of one is a number.")
+        raise NotFound(f"The {kind} {name} does not exist: its id must be a number.")
     try:
         return await context.jobs.by_id(call.caller, int(job_id))
     except NotFound:
@@ -115,7 +115,7 @@ def check_ended(view: JobView, kind: str, name: str) -> None:
 async def check_mounts(
     context: Context, call: Call, new: NewJob, spec: CustomJobSpec | None, path: FieldPath
 ) -> NewJob:
-    """With what is known now about the places that the job names. Raises Invalid for a missing package."""
+    """Returns the job with notes about its sources. Raises Invalid if a package does not exist."""
     if not new.spec.mounts:
         return new
     fields = mounts.package_fields(spec, path) if spec else {}
@@ -134,7 +134,7 @@ async def _shared_packages(context: Context, call: Call, new: NewJob) -> list[st
         mount.source for mount in new.spec.mounts if mount.target.startswith(package_command.DIRECTORY)
     ]
     return [
-        f"{uri} is in a bucket that every project can read and change: it was made without credentials, or by root."
+        f"{uri} is in a bucket that every project can read and change: it was created without credentials, or by root."
         f" To keep code in the project {project}, upload it to a new bucket with the project's credentials"
         for uri in packages
         if await context.objects.is_shared(uri, project)

@@ -97,7 +97,7 @@ def job_spec(spec: CustomJobSpec, path: FieldPath) -> None:
 
 
 def is_empty(pool: WorkerPoolSpec) -> bool:
-    """An empty pool only keeps a position."""
+    """Whether the pool only keeps a position in the list, so that the pools after it keep their task types."""
     return pool == WorkerPoolSpec()
 
 
@@ -264,7 +264,7 @@ def _scheduling(scheduling: Scheduling, pools: Sequence[WorkerPoolSpec], spec_pa
     path = spec_path / "scheduling"
     for name, value in (("timeout", scheduling.timeout), ("maxWaitDuration", scheduling.max_wait_duration)):
         if value is not None and value < 0:
-            raise (path / name).invalid(f"it must not be negative, as {spell_duration(value)} is.")
+            raise (path / name).invalid(f"it must be at least 0s, not {spell_duration(value)}.")
     if scheduling.strategy is not Scheduling.Strategy.FLEX_START:
         return
     if (scheduling.timeout or 0) > LONGEST_FLEX_START:

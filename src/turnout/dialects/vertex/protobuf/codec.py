@@ -30,7 +30,7 @@ _NOT_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": floa
 class Decoded(NamedTuple, Generic[M]):
     message: M
     path: FieldPath
-    """The root of the message; knows how the caller spelled each field."""
+    """The root of the message. Its paths have the caller's spelling of each field."""
 
 
 def custom_job(body: bytes) -> Decoded[CustomJob]:

@@ -39,7 +39,7 @@ def to_search(job: HyperparameterTuningJob, path: FieldPath, notes: dict[str, No
     _check_count(job.parallel_trial_count, MAX_PARALLEL, path / "parallelTrialCount")
     if job.max_failed_trial_count < 0:
         raise (path / "maxFailedTrialCount").invalid(
-            f"it must not be negative, and is {job.max_failed_trial_count}."
+            f"it must be at least 0, not {job.max_failed_trial_count}."
         )
     study_path = path / "studySpec"
     parameters = _parameters(study, study_path)
@@ -115,7 +115,7 @@ def _parameters(study: StudySpec, path: FieldPath) -> list[tuple[Parameter, Fiel
         spec, parameter_path, condition = pending.pop()
         if spec.double_value_spec and study.algorithm is StudySpec.Algorithm.GRID_SEARCH:
             raise (parameter_path / "doubleValueSpec").invalid(
-                "GRID_SEARCH tries every value, and there are too many here; discreteValueSpec lists some."
+                "GRID_SEARCH tries every value, and a range of doubles has too many: use discreteValueSpec."
             )
         found.append((_parameter(spec, parameter_path, condition), parameter_path))
         if len(found) > MAX_PARAMETERS:
