@@ -10,7 +10,7 @@ from typing import Any
 from soak.load import STAGED, Job, place, went_back
 from soak.searches import Search, check_search, said
 from tests.running import KEY, Service
-from turnout.cli.client import Client, Key
+from turnout.cli.client import Client, Credentials
 
 PATIENCE = 120
 _ATTEMPT = re.compile(r"\w+ (\d+)\b")
@@ -147,7 +147,7 @@ def _text(path: Path) -> str:
 
 def _lines(service: Service, job_id: str) -> list[list[str]]:
     """The lines of each attempt. They contain its number, because the clock may have been set back between attempts."""
-    client = Client(service.endpoint, Key(KEY.id, KEY.secret))
+    client = Client(service.endpoint, Credentials(KEY.id, KEY.secret))
     found: dict[int, list[str]] = {}
     for lines in client.follow(job_id, False):
         for line in lines:

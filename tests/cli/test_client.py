@@ -10,10 +10,10 @@ import pytest
 
 from tests.certificates import make_certificate
 from turnout.cli import client
-from turnout.cli.client import Client, Key, Rejected, Unreachable, sign, token
+from turnout.cli.client import Client, Credentials, EndpointUnreachable, Rejected, sign, token
 from turnout.errors import Invalid, Misconfigured
 
-KEY = Key("AKIDEXAMPLE0000", "SECRETKEYEXAMPLE")
+KEY = Credentials("AKIDEXAMPLE0000", "SECRETKEYEXAMPLE")
 
 
 def test_the_signature_is_the_one_that_tencents_sdk_makes():
@@ -38,7 +38,7 @@ def test_a_token_names_the_key_but_does_not_hold_the_secret():
 @pytest.mark.parametrize("text", ["", "no-colon", ":secret", "id:"])
 def test_a_key_is_an_id_and_a_secret(text):
     with pytest.raises(Misconfigured, match="TURNOUT_KEY must be <id>:<secret>"):
-        Key.parse(text, "TURNOUT_KEY")
+        Credentials.parse(text, "TURNOUT_KEY")
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,17 @@ def test_the_scheme_may_be_left_out():
 def test_no_service_at_the_endpoint():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with pytest.raises(Unreachable, match=r"connection refused.*start the service with `turnout serve`"):
+    with pytest.raises(
+        EndpointUnreachable, match=r"connection refused.*start the service with `turnout serve`"
+    ):
         Client(f"http://127.0.0.1:{port}", KEY).call("ListJobs", {})
 
 
 def test_https_to_a_service_without_tls(recorder):
     endpoint = recorder.endpoint.replace("http", "https")
-    with pytest.raises(Unreachable, match=f"{endpoint} speaks plain http: use {recorder.endpoint} with"):
+    with pytest.raises(
+        EndpointUnreachable, match=f"{endpoint} speaks plain http: use {recorder.endpoint} with"
+    ):
         Client(endpoint, KEY).call("ListJobs", {})
 
 
@@ -90,7 +94,7 @@ def test_a_certificate_that_nobody_here_knows(tmp_path):
         serving.start()
         endpoint = f"https://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(
-            Unreachable, match=rf"the certificate of {endpoint} cannot be trusted \("
+            EndpointUnreachable, match=rf"the certificate of {endpoint} cannot be trusted \("
         ) as raised:
             Client(endpoint, KEY).call("ListJobs", {})
         serving.join()
@@ -151,7 +155,7 @@ def test_a_service_that_stays_away_is_an_error(monkeypatch):
     batches = Client(server.endpoint, KEY).follow("7")
     assert next(batches)
     server.close()
-    with pytest.raises(Unreachable):
+    with pytest.raises(EndpointUnreachable):
         next(batches)
 
 

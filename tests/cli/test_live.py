@@ -90,7 +90,7 @@ def test_json_for_scripts(run_tictl, run_turnout):
 @pytest.mark.parametrize(
     ("flags", "advice"),
     [
-        (["--mt=1U1G9P"], "(ResourceUnavailable); `turnout doctor` shows how many there are;"),
+        (["--mt=1U1G9P"], "(ResourceUnavailable); `turnout doctor` shows how many the machine has;"),
         (["--runtime=foo"], "(InvalidParameter); docs/tia.md lists them all under Runtimes\n"),
         (["-p", "/srv/x:/code"], "(InvalidParameter); did you mean file:///srv/x:/code?\n"),
         (["-p", "file:///tmp:/a", "-p", "/srv/x"], "; did you mean file:///srv/x:/data?\n"),

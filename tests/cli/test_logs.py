@@ -116,7 +116,7 @@ def test_a_search_points_to_its_trials(cloud, service, run_turnout):
         "search is a search, and only its trials have logs: try `turnout logs search --trial 1`" in told.err
     )
     assert run_turnout("logs", "search", "--trial=1").out == "--x=only\nTURNOUT_METRIC m=1\n"
-    assert "search has no trial 7; there are 1 to 1" in run_turnout("logs", "search", "--trial=7").err
+    assert "search has no trial 7; its trials are 1 to 1" in run_turnout("logs", "search", "--trial=7").err
 
 
 def test_no_such_job(service, run_turnout):

@@ -174,14 +174,14 @@ async def test_bodies_that_are_discarded_take_turns(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(protocol, "DISCARD_SECONDS", 0.001)
     monkeypatch.setattr(protocol, "DISCARD_TURN_SECONDS", 0.02)
     thrown_away = 0
-    may_go_on = LimitedProtocol._may_go_on
+    may_go_on = LimitedProtocol._may_continue
 
     def counted(one: LimitedProtocol, came: int) -> bool:
         nonlocal thrown_away
         thrown_away += bool(one.cycle and one.cycle.response_complete)
         return may_go_on(one, came)
 
-    monkeypatch.setattr(LimitedProtocol, "_may_go_on", counted)
+    monkeypatch.setattr(LimitedProtocol, "_may_continue", counted)
     senders = 20
     head = b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 12000000\r\n\r\n"
     async with serving() as port:

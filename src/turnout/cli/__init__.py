@@ -1,1 +1,1 @@
-"""The two command lines, `turnout` and `tictl`. They talk HTTP as any user does; only `serve` and `doctor` do not."""
+"""The two command lines, `turnout` and `tictl`. They are HTTP clients of the service, except `serve` and `doctor`."""

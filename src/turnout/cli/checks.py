@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnout import __version__, config
-from turnout.cli.client import Unreachable
+from turnout.cli.client import EndpointUnreachable
 from turnout.cli.login import connect, stored
 from turnout.errors import TurnoutError
 from turnout.paths import Paths
@@ -26,14 +26,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "memory", "pids")
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     WARN = "warn"
     MISSING = "missing"
 
 
 class Finding(NamedTuple):
-    status: Status
+    status: CheckStatus
     found: str
     advice: str = ""
     needed: bool = False
@@ -42,7 +42,9 @@ class Finding(NamedTuple):
 
 def versions(_: config.Settings) -> Finding:
     python = f"Python {platform.python_version()} ({sys.executable})"
-    return Finding(Status.OK, f"Turnout {__version__}, {python}, {platform.system()} {platform.release()}")
+    return Finding(
+        CheckStatus.OK, f"Turnout {__version__}, {python}, {platform.system()} {platform.release()}"
+    )
 
 
 def data_directory(settings: config.Settings) -> Finding:
@@ -50,7 +52,7 @@ def data_directory(settings: config.Settings) -> Finding:
     existing = next(parent for parent in (wanted, *wanted.parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
-            Status.MISSING,
+            CheckStatus.MISSING,
             f"{wanted}: {existing} is not a writable directory",
             "choose another one with --data or [server] data",
             needed=True,
@@ -63,10 +65,10 @@ def data_directory(settings: config.Settings) -> Finding:
         last = removed.read_text(errors="replace").splitlines()[-1]
         more = f" (the last of {count} times)" if count > 1 else ""
         advice = f"find out what removes the service's files; {removed} says when, and you may delete it"
-        return Finding(Status.WARN, f"{found}; {last}{more}", advice)
+        return Finding(CheckStatus.WARN, f"{found}; {last}{more}", advice)
     if free < 2:
-        return Finding(Status.WARN, found, "less than 2 GiB is free: logs and workspaces need space")
-    return Finding(Status.OK, found)
+        return Finding(CheckStatus.WARN, found, "less than 2 GiB is free: logs and workspaces need space")
+    return Finding(CheckStatus.OK, found)
 
 
 def database(settings: config.Settings) -> Finding:
@@ -75,17 +77,17 @@ def database(settings: config.Settings) -> Finding:
     file = Paths(settings.data).database
     found = f"SQLite {sqlite3.sqlite_version}, {file}"
     if not file.exists():
-        return Finding(Status.OK, f"{found} (will be created)")
+        return Finding(CheckStatus.OK, f"{found} (will be created)")
     try:
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
             answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
         return Finding(
-            Status.MISSING, f"{found}: {error}", "the file may belong to another user", needed=True
+            CheckStatus.MISSING, f"{found}: {error}", "the file may belong to another user", needed=True
         )
     if answer != "ok":
-        return Finding(Status.MISSING, f"{found}: {answer}", "restore it from a backup", needed=True)
-    return Finding(Status.OK, found)
+        return Finding(CheckStatus.MISSING, f"{found}: {answer}", "restore it from a backup", needed=True)
+    return Finding(CheckStatus.OK, found)
 
 
 def records(settings: config.Settings) -> Finding:
@@ -93,12 +95,12 @@ def records(settings: config.Settings) -> Finding:
     file = Paths(settings.data).unreadable
     count = _lines(file)
     if not count:
-        return Finding(Status.OK, "no unreadable rows found")
+        return Finding(CheckStatus.OK, "no unreadable rows found")
     first = file.read_text(errors="replace").splitlines()[0]
     advice = (
         f"restore the rows from a backup, or delete the jobs; {file} lists them all, and you may delete it"
     )
-    return Finding(Status.WARN, f"{count} unreadable rows were set aside; the first: {first}", advice)
+    return Finding(CheckStatus.WARN, f"{count} unreadable rows were set aside; the first: {first}", advice)
 
 
 def supervisor(settings: config.Settings) -> Finding:
@@ -106,10 +108,10 @@ def supervisor(settings: config.Settings) -> Finding:
     paths = Paths(settings.data)
     aside = {file: lines for file in (paths.bad_journal, paths.unread) if (lines := _lines(file))}
     if not aside:
-        return Finding(Status.OK, "no damaged lines found")
+        return Finding(CheckStatus.OK, "no damaged lines found")
     files = " and ".join(map(str, aside))
     advice = f"check the disk and its file system; {files} has the lines, and you may delete it"
-    return Finding(Status.WARN, f"{sum(aside.values())} damaged lines were set aside", advice)
+    return Finding(CheckStatus.WARN, f"{sum(aside.values())} damaged lines were set aside", advice)
 
 
 def _lines(file: Path) -> int:
@@ -123,28 +125,28 @@ def address(settings: config.Settings) -> Finding:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family):
-            return Finding(Status.OK, f"{host}:{port} is free")
+            return Finding(CheckStatus.OK, f"{host}:{port} is free")
     except OSError as error:
         if error.errno == errno.EADDRINUSE and _turnout_answers(host, port):
-            return Finding(Status.OK, f"{host}:{port}: a Turnout service answers")
+            return Finding(CheckStatus.OK, f"{host}:{port}: a Turnout service answers")
         advice = "choose another address with --host and --port, TURNOUT_HOST and TURNOUT_PORT, or [server]"
-        return Finding(Status.WARN, f"{host}:{port}: {error.strerror}", advice)
+        return Finding(CheckStatus.WARN, f"{host}:{port}: {error.strerror}", advice)
 
 
 def job_users(settings: config.Settings, uids: range) -> Finding:
     """`uids`: for the jobs of a service that runs as root."""
     if os.geteuid() != 0:
-        return Finding(Status.OK, f"jobs run as {pwd.getpwuid(os.geteuid()).pw_name}, like the service")
+        return Finding(CheckStatus.OK, f"jobs run as {pwd.getpwuid(os.geteuid()).pw_name}, like the service")
     name = settings.engines.local.user
     jobs = f"each project's jobs run with its own uid ({uids.start + 1} to {uids.stop - 1})"
     with suppress(KeyError):
         uid = pwd.getpwnam(name).pw_uid
-        return Finding(Status.OK, f"{jobs}, the supervisor as {name} (uid {uid})")
+        return Finding(CheckStatus.OK, f"{jobs}, the supervisor as {name} (uid {uid})")
     if shutil.which("useradd"):
-        return Finding(Status.OK, f"{jobs}, the supervisor as {name} (the first start will create it)")
+        return Finding(CheckStatus.OK, f"{jobs}, the supervisor as {name} (the first start will create it)")
     advice = f"create the user {name}, or choose another one with [engines.local] user"
     return Finding(
-        Status.MISSING, f"there is no user {name}, and no useradd to create it", advice, needed=True
+        CheckStatus.MISSING, f"there is no user {name}, and no useradd to create it", advice, needed=True
     )
 
 
@@ -153,7 +155,7 @@ def bubblewrap(settings: config.Settings) -> Finding:
     program = shutil.which("bwrap")
     if not program:
         return Finding(
-            Status.MISSING,
+            CheckStatus.MISSING,
             "not installed: jobs run without a sandbox" if wanted != "bubblewrap" else "not installed",
             "install it (Debian: apt-get install bubblewrap) to isolate jobs from each other and from your files",
             needed=wanted == "bubblewrap",
@@ -174,14 +176,19 @@ def bubblewrap(settings: config.Settings) -> Finding:
     if trial.returncode == 0:
         found = f"{version} ({program}), works"
         if platform.machine() not in ("x86_64", "aarch64"):
-            return Finding(Status.OK, f"{found}; there is no system call filter for {platform.machine()}")
-        return Finding(Status.OK, found)
+            return Finding(
+                CheckStatus.OK, f"{found}; there is no system call filter for {platform.machine()}"
+            )
+        return Finding(CheckStatus.OK, found)
     why = " ".join(trial.stderr.split()) or f"exit code {trial.returncode}"
     advice = (
         "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile for bwrap)"
     )
     return Finding(
-        Status.WARN, f"{version} ({program}), does not work: {why}", advice, needed=wanted == "bubblewrap"
+        CheckStatus.WARN,
+        f"{version} ({program}), does not work: {why}",
+        advice,
+        needed=wanted == "bubblewrap",
     )
 
 
@@ -189,7 +196,9 @@ def cgroups(_: config.Settings) -> Finding:
     own_groups = _own_groups()
     if not own_groups:
         return Finding(
-            Status.MISSING, "no cpu, memory or pids controller", "limits are rlimits and CPU affinity instead"
+            CheckStatus.MISSING,
+            "no cpu, memory or pids controller",
+            "limits are rlimits and CPU affinity instead",
         )
     version = "version 2" if (CGROUPS / "cgroup.controllers").exists() else "version 1"
     writable = sorted(name for name, group in own_groups.items() if _can_create_group(group))
@@ -197,24 +206,24 @@ def cgroups(_: config.Settings) -> Finding:
         f"{version}, controllers {', '.join(sorted(own_groups))}; writable: {', '.join(writable) or 'none'}"
     )
     if set(writable) >= set(CONTROLLERS):
-        return Finding(Status.OK, found)
+        return Finding(CheckStatus.OK, found)
     advice = "without them, limits are rlimits and CPU affinity; run as root, or let systemd delegate (Delegate=yes)"
-    return Finding(Status.WARN, found, advice)
+    return Finding(CheckStatus.WARN, found, advice)
 
 
 def gpus(settings: config.Settings) -> Finding:
     simulated = settings.engines.local.gpus
     if simulated != "auto":
-        return Finding(Status.OK, f"{simulated} simulated, as set by [engines.local] gpus")
+        return Finding(CheckStatus.OK, f"{simulated} simulated, as set by [engines.local] gpus")
     try:
         names = _nvidia()
     except Exception as error:  # noqa: BLE001 - the driver's library has an error class for each of its states
         return Finding(
-            Status.MISSING,
+            CheckStatus.MISSING,
             f"none ({error})",
             "jobs that need a GPU are refused; TURNOUT_GPUS=<n> simulates some",
         )
-    return Finding(Status.OK, f"{len(names)}: {', '.join(names)}")
+    return Finding(CheckStatus.OK, f"{len(names)}: {', '.join(names)}")
 
 
 def containers(_: config.Settings) -> Finding:
@@ -228,11 +237,11 @@ def containers(_: config.Settings) -> Finding:
                 subprocess.run([program, "info"], capture_output=True, timeout=10, check=False).returncode
                 == 0
             ):
-                return Finding(Status.OK, f"{_output([program, '--version'])}, works")
+                return Finding(CheckStatus.OK, f"{_output([program, '--version'])}, works")
         broken.append(f"{name} ({program}) does not answer")
     if broken:
-        return Finding(Status.WARN, "; ".join(broken), "not needed: jobs run as processes")
-    return Finding(Status.MISSING, "neither podman nor docker", "not needed: jobs run as processes")
+        return Finding(CheckStatus.WARN, "; ".join(broken), "not needed: jobs run as processes")
+    return Finding(CheckStatus.MISSING, "neither podman nor docker", "not needed: jobs run as processes")
 
 
 def endpoint(_: config.Settings) -> Finding:
@@ -241,22 +250,22 @@ def endpoint(_: config.Settings) -> Finding:
         client, login = connect(), stored()
         who = client.get("whoami", within=3)
         clusters = client.get("clusters", within=3)["clusters"]
-    except Unreachable as error:
+    except EndpointUnreachable as error:
         if not config.client_endpoint() and not stored().endpoint:
-            return Finding(Status.OK, "no service at the default endpoint; `turnout serve` starts one")
-        return Finding(Status.WARN, "no answer", error.message)
+            return Finding(CheckStatus.OK, "no service at the default endpoint; `turnout serve` starts one")
+        return Finding(CheckStatus.WARN, "no answer", error.message)
     except TurnoutError as error:
-        return Finding(Status.WARN, "it cannot be used", error.message)
+        return Finding(CheckStatus.WARN, "it cannot be used", error.message)
     named = (
         "TURNOUT_ENDPOINT" if config.client_endpoint() else "the login" if login.endpoint else "the default"
     )
     key = f"key {who['key']} of project {who['project']}" + (", root" if who["root"] else "")
-    away = [f"{one['name']}: {one['trouble']}" for one in clusters if one.get("trouble")]
+    away = [f"{cluster['name']}: {cluster['trouble']}" for cluster in clusters if cluster.get("trouble")]
     if away:
         return Finding(
-            Status.WARN, f"{client.endpoint} answers, but not all clusters start jobs", "; ".join(away)
+            CheckStatus.WARN, f"{client.endpoint} answers, but not all clusters start jobs", "; ".join(away)
         )
-    return Finding(Status.OK, f"{client.endpoint} ({named}) answers; {key}")
+    return Finding(CheckStatus.OK, f"{client.endpoint} ({named}) answers; {key}")
 
 
 def _turnout_answers(host: str, port: int) -> bool:
@@ -278,18 +287,18 @@ def _postgres(url: str) -> Finding:
         import psycopg
     except ImportError:
         advice = "pip install 'turnout[postgres]', or leave [store] url out for SQLite"
-        return Finding(Status.MISSING, "PostgreSQL, but psycopg is not installed", advice, needed=True)
+        return Finding(CheckStatus.MISSING, "PostgreSQL, but psycopg is not installed", advice, needed=True)
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             version = connection.info.server_version
     except psycopg.Error as error:
         return Finding(
-            Status.MISSING,
+            CheckStatus.MISSING,
             f"PostgreSQL: {error}",
             "check that the server runs and that [store] url is right",
             needed=True,
         )
-    return Finding(Status.OK, f"PostgreSQL {version // 10_000}.{version % 10_000}")
+    return Finding(CheckStatus.OK, f"PostgreSQL {version // 10_000}.{version % 10_000}")
 
 
 def _own_groups() -> dict[str, Path]:

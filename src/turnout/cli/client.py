@@ -21,14 +21,14 @@ Body = bytes | Iterable[bytes] | None
 ANSWER_SECONDS = 30
 SILENCE_SECONDS = 80
 RETRY_SECONDS = 60
-"""How long a waiting command waits for a service that is being restarted."""
+"""How long a command waits for a service that does not answer, because it may be restarting."""
 RESTART_SECONDS = 2
-"""A shorter absence of the service is not reported."""
+"""If the service answers again within this time, the user gets no message."""
 IDLE_SECONDS = 2
-"""Seconds. A connection that was idle for longer is reopened, because the service closes idle ones."""
+"""A connection that was idle for longer is reopened, because the service closes idle connections."""
 
 
-class Unreachable(TurnoutError):
+class EndpointUnreachable(TurnoutError):
     """There is no service at the endpoint, or the connection broke."""
 
 
@@ -36,23 +36,23 @@ class Rejected(TurnoutError):
     """The service answered with an error; `code` is its code."""
 
 
-class Key(NamedTuple):
+class Credentials(NamedTuple):
     id: str
     secret: str
 
     @classmethod
-    def parse(cls, text: str, where: str) -> "Key":
+    def parse(cls, text: str, source: str) -> "Credentials":
         id, colon, secret = text.strip().partition(":")
         if not (id and colon and secret):
-            raise Misconfigured(f"{where} must be <id>:<secret>")
+            raise Misconfigured(f"{source} must be <id>:<secret>")
         return cls(id, secret)
 
 
-ANONYMOUS = Key("nobody", "nothing")
+ANONYMOUS = Credentials("nobody", "nothing")
 """Used when no key is known: a service with --no-auth accepts any."""
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """One event of a stream. A later request continues after `id`."""
 
     kind: str
@@ -61,7 +61,7 @@ class Event(NamedTuple):
 
 
 class Client:
-    def __init__(self, endpoint: str, key: Key) -> None:
+    def __init__(self, endpoint: str, key: Credentials) -> None:
         url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
         if not re.fullmatch(r"https?://[^/?#@\s]+/?", url.geturl()) or not _has_valid_port(url):
             raise Invalid(f"{endpoint!r} is not an endpoint: it must look like http://127.0.0.1:8470")
@@ -83,7 +83,7 @@ class Client:
         headers = sign(self.key, self._host, action, body, int(time.time())) | {"X-TC-Region": region}
         if self.project:
             headers["X-Turnout-Project"] = self.project
-        answer = self._read(self._ask("POST", "/", body, headers)).get("Response")
+        answer = self._read(self._request("POST", "/", body, headers)).get("Response")
         if not isinstance(answer, dict):
             raise Rejected(f"{self.endpoint} is not a Turnout service")
         if "Error" in answer:
@@ -139,17 +139,17 @@ class Client:
             query = {"for": until, "timeout": str(seconds)}
             try:
                 return self.get("jobs", job, "wait", within=seconds + ANSWER_SECONDS, **query)
-            except Unreachable as error:
+            except EndpointUnreachable as error:
                 window.pause(error)
                 seconds = 0
 
-    def follow(self, job: str, to_the_end: bool = True) -> Iterator[list[Document]]:
-        """All lines of the log until the job ends, or without `to_the_end` only those that exist now.
+    def follow(self, job: str, until_end: bool = True) -> Iterator[list[Document]]:
+        """All lines of the log until the job ends, or without `until_end` only those that exist now.
 
         A broken connection neither loses nor repeats a line.
         """
         cursor, window = "", RetryWindow(self.notify)
-        follow = "true" if to_the_end else ""
+        follow = "true" if until_end else ""
         while True:
             try:
                 for event in self._events(("jobs", job, "logs"), {"follow": follow, "from": cursor}):
@@ -158,7 +158,7 @@ class Client:
                     cursor, window = event.id, RetryWindow(self.notify)
                     yield event.data
                 window = RetryWindow(self.notify)
-            except Unreachable as error:
+            except EndpointUnreachable as error:
                 window.pause(error)
 
     def sweep(self, dry_run: bool) -> list[Document]:
@@ -170,9 +170,11 @@ class Client:
             if event.kind == "end":
                 return found
             found.append(event.data)
-        raise Unreachable(f"{self.endpoint} has not answered for {SILENCE_SECONDS} seconds")
+        raise EndpointUnreachable(f"{self.endpoint} has not answered for {SILENCE_SECONDS} seconds")
 
-    def _events(self, path: tuple[str, ...], query: dict[str, str], method: str = "GET") -> Iterator[Event]:
+    def _events(
+        self, path: tuple[str, ...], query: dict[str, str], method: str = "GET"
+    ) -> Iterator[StreamEvent]:
         """Returns after a long silence, because the connection may be dead: call it again."""
         response = self._native(path, query, SILENCE_SECONDS, method)
         if response.status != 200:
@@ -198,11 +200,11 @@ class Client:
         target = "/turnout/v1/" + "/".join(quote(part, safe="") for part in path)
         query = {"project": self.project} | query
         given = urlencode({name: value for name, value in query.items() if value})
-        proof = {"Authorization": f"Bearer {token(self.key, int(time.time()) + 600)}"}
+        authorization = {"Authorization": f"Bearer {token(self.key, int(time.time()) + 600)}"}
         target = f"{target}?{given}" if given else target
-        return self._ask(method, target, body, (headers or {}) | proof, timeout)
+        return self._request(method, target, body, (headers or {}) | authorization, timeout)
 
-    def _ask(
+    def _request(
         self,
         method: str,
         target: str,
@@ -245,20 +247,20 @@ class Client:
             raise self._rejection(error.get("code", ""), message, show_code=False)
         return answer
 
-    def _unreachable(self, error: Exception) -> Unreachable:
+    def _unreachable(self, error: Exception) -> EndpointUnreachable:
         self._connection.close()
         if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
             plain = self.endpoint.replace("https", "http", 1)
-            return Unreachable(
+            return EndpointUnreachable(
                 f"{self.endpoint} speaks plain http: use {plain} with --endpoint or TURNOUT_ENDPOINT"
             )
         if isinstance(error, ssl.SSLCertVerificationError):
-            return Unreachable(
+            return EndpointUnreachable(
                 f"the certificate of {self.endpoint} cannot be trusted ({error.verify_message.rstrip('.')}): "
                 "name its authority with SSL_CERT_FILE=<file.pem>, and use a host name that the certificate has"
             )
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return Unreachable(
+        return EndpointUnreachable(
             f"cannot reach {self.endpoint} ({reason.lower()}): start the service with `turnout serve`, "
             "or set another endpoint with --endpoint or TURNOUT_ENDPOINT"
         )
@@ -280,7 +282,7 @@ _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNE
 _WRONG_KEY = ("AuthFailure.SecretIdNotFound", "AuthFailure.SignatureFailure")
 
 
-def sign(key: Key, host: str, action: str, body: bytes, at: int) -> dict[str, str]:
+def sign(key: Credentials, host: str, action: str, body: bytes, at: int) -> dict[str, str]:
     """The headers of a TC3-HMAC-SHA256 request."""
     day = time.strftime("%Y-%m-%d", time.gmtime(at))
     scope = f"{day}/tia/tc3_request"
@@ -304,7 +306,7 @@ def sign(key: Key, host: str, action: str, body: bytes, at: int) -> dict[str, st
     }
 
 
-def token(key: Key, expiry: int) -> str:
+def token(key: Credentials, expiry: int) -> str:
     """A bearer token, valid until `expiry` (Unix seconds, at most an hour ahead)."""
     id = base64.urlsafe_b64encode(key.id.encode()).decode().rstrip("=")
     proof = hmac.digest(key.secret.encode(), f"turnout-token:{key.id}:{expiry}".encode(), "sha256")
@@ -319,7 +321,7 @@ def _has_valid_port(url: SplitResult) -> bool:
 
 
 class RetryWindow:
-    """Waits for a service that was reachable a moment ago, for a limited time."""
+    """Waits a limited time for a service that was reachable before."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
@@ -339,7 +341,7 @@ class RetryWindow:
         time.sleep(0.2)
 
 
-def _parsed(response: http.client.HTTPResponse) -> Iterator[Event]:
+def _parsed(response: http.client.HTTPResponse) -> Iterator[StreamEvent]:
     """The server-sent events of a stream that does not end by itself."""
     pending = b""
     while chunk := response.read1(1 << 16):
@@ -348,10 +350,10 @@ def _parsed(response: http.client.HTTPResponse) -> Iterator[Event]:
     raise ConnectionResetError("the stream was closed early")
 
 
-def _event(block: str) -> Event | None:
+def _event(block: str) -> StreamEvent | None:
     fields = {"event": "message", "id": "", "data": ""}
     for line in block.splitlines():
         name, _, value = line.partition(":")
         if name in fields:
             fields[name] = value.removeprefix(" ")
-    return Event(fields["event"], fields["id"], json.loads(fields["data"])) if fields["data"] else None
+    return StreamEvent(fields["event"], fields["id"], json.loads(fields["data"])) if fields["data"] else None

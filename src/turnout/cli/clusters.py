@@ -69,7 +69,7 @@ def find(client: Client, name: str) -> Document:
     if name in known:
         return known[name]
     close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}"
     raise NotFound(f"there is no cluster {name!r}; {hint}")
 
 

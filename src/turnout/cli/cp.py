@@ -9,7 +9,7 @@ from typing import NamedTuple
 from turnout.cli import entry
 from turnout.cli.parallel import TaskPool
 from turnout.cli.progress import Progress
-from turnout.cli.storage import Buckets, Url, is_url
+from turnout.cli.storage import BucketClient, Url, is_url
 from turnout.cli.transfer import Copy, Location, Transfer
 from turnout.errors import Invalid, NotFound
 
@@ -18,10 +18,10 @@ STREAM = "-"
 
 class Target(NamedTuple):
     location: Location
-    takes_one: bool
-    """Whether a single file is copied into it."""
+    takes_file: bool
+    """Whether a single file keeps its name inside the target, because the target is a directory."""
     takes_tree: bool
-    """Whether a tree is copied into it as a subdirectory: if it already exists, as with `cp -r`."""
+    """Whether a tree becomes a subdirectory of the target: if the target already exists, as with `cp -r`."""
 
 
 def cp(words: list[str], recursive: bool, endpoint: str | None) -> None:
@@ -34,20 +34,20 @@ def cp(words: list[str], recursive: bool, endpoint: str | None) -> None:
         raise Invalid("source or target must be in a bucket, such as gs://bucket/key")
     locations = [_location(word) for word in sources]
     target = _location(last)
-    buckets = Buckets(endpoint)
+    buckets = BucketClient(endpoint)
     destination = _target(buckets, target, last, len(sources))
     with Progress() as progress, TaskPool(buckets.cancelled) as tasks:
         transfer = Transfer(buckets, progress)
         taken: set[str] = set()
         for location, word in zip(locations, sources, strict=True):
-            for one in _copies(buckets, location, word, destination, recursive):
-                if isinstance(one.target, Url):
-                    one.target.checked()
-                if len(sources) > 1 and str(one.target) in taken:
-                    raise Invalid(f"two sources have the target {one.target}: copy them one by one")
-                taken.add(str(one.target))
-                progress.expect(one.size)
-                tasks.submit(lambda one=one: transfer.copy(one))
+            for copy in _copies(buckets, location, word, destination, recursive):
+                if isinstance(copy.target, Url):
+                    copy.target.checked()
+                if len(sources) > 1 and str(copy.target) in taken:
+                    raise Invalid(f"two sources have the target {copy.target}: copy them one by one")
+                taken.add(str(copy.target))
+                progress.expect(copy.size)
+                tasks.submit(lambda copy=copy: transfer.copy(copy))
     return None
 
 
@@ -58,7 +58,7 @@ def _stream(words: list[str], endpoint: str | None) -> None:
     url = Url.parse(target if source == STREAM else source)
     if url.is_directory:
         raise Invalid(f"{url} does not name an object: with -, give the full name, such as gs://bucket/key")
-    transfer = Transfer(Buckets(endpoint))
+    transfer = Transfer(BucketClient(endpoint))
     transfer.from_stdin(url) if source == STREAM else transfer.to_stdout(url)
 
 
@@ -66,7 +66,7 @@ def _location(word: str) -> Location:
     return Url.parse(word) if is_url(word) else Path(word)
 
 
-def _target(buckets: Buckets, target: Location, word: str, sources: int) -> Target:
+def _target(buckets: BucketClient, target: Location, word: str, sources: int) -> Target:
     if isinstance(target, Url):
         exists, is_directory = buckets.holds(target), target.is_directory
     else:
@@ -77,19 +77,19 @@ def _target(buckets: Buckets, target: Location, word: str, sources: int) -> Targ
 
 
 def _copies(
-    buckets: Buckets, source: Location, word: str, destination: Target, recursive: bool
+    buckets: BucketClient, source: Location, word: str, destination: Target, recursive: bool
 ) -> Iterator[Copy]:
     if isinstance(source, Path):
-        return _from_here(source, word, destination, recursive)
+        return _from_disk(source, word, destination, recursive)
     return _from_bucket(buckets, source, destination, recursive)
 
 
-def _from_here(source: Path, word: str, destination: Target, recursive: bool) -> Iterator[Copy]:
+def _from_disk(source: Path, word: str, destination: Target, recursive: bool) -> Iterator[Copy]:
     status = source.lstat()
     if stat.S_ISLNK(status.st_mode):
         raise Invalid(f"{source} is a link, and links are not followed: name the file it points to")
     if stat.S_ISREG(status.st_mode):
-        target = _below(destination.location, source.name) if destination.takes_one else destination.location
+        target = _below(destination.location, source.name) if destination.takes_file else destination.location
         yield Copy(source, target, status.st_size)
         return
     if not stat.S_ISDIR(status.st_mode):
@@ -107,10 +107,10 @@ def _from_here(source: Path, word: str, destination: Target, recursive: bool) ->
         yield Copy(file, _below(top, file.relative_to(source).as_posix()), size)
 
 
-def _from_bucket(buckets: Buckets, source: Url, destination: Target, recursive: bool) -> Iterator[Copy]:
+def _from_bucket(buckets: BucketClient, source: Url, destination: Target, recursive: bool) -> Iterator[Copy]:
     found = buckets.find(source)
     if found:
-        target = _below(destination.location, source.name) if destination.takes_one else destination.location
+        target = _below(destination.location, source.name) if destination.takes_file else destination.location
         yield Copy(source, target, found["size"])
         return
     if not buckets.holds(source):
@@ -119,10 +119,10 @@ def _from_bucket(buckets: Buckets, source: Url, destination: Target, recursive: 
         raise Invalid(f"{source} is a directory: copy it with -r")
     top = _below(destination.location, source.name) if destination.takes_tree else destination.location
     base = source.directory.key
-    for one in buckets.below(source.directory):
-        name = one["key"].removeprefix(base)
+    for info in buckets.below(source.directory):
+        name = info["key"].removeprefix(base)
         if name and not name.endswith("/"):
-            yield Copy(source.at(one["key"]), _below(top, name), one["size"])
+            yield Copy(source.at(info["key"]), _below(top, name), info["size"])
 
 
 def _below(top: Location, name: str) -> Location:
@@ -136,14 +136,14 @@ def _below(top: Location, name: str) -> Location:
 
 def _files(directory: Path) -> Iterator[tuple[Path, int]]:
     with os.scandir(directory) as entries:
-        found = sorted(entries, key=lambda one: one.name)
-    for one in found:
-        path = directory / one.name
-        if one.is_dir(follow_symlinks=False):
+        found = sorted(entries, key=lambda file: file.name)
+    for file in found:
+        path = directory / file.name
+        if file.is_dir(follow_symlinks=False):
             yield from _files(path)
-        elif one.is_file(follow_symlinks=False):
-            yield path, one.stat(follow_symlinks=False).st_size
+        elif file.is_file(follow_symlinks=False):
+            yield path, file.stat(follow_symlinks=False).st_size
         else:
             entry.print_error(
-                "turnout", f"skipped {path}: it is {'a link' if one.is_symlink() else 'not a file'}"
+                "turnout", f"skipped {path}: it is {'a link' if file.is_symlink() else 'not a file'}"
             )

@@ -10,7 +10,7 @@ import typer
 
 from turnout import config
 from turnout.cli import checks, table
-from turnout.cli.checks import Finding, Status
+from turnout.cli.checks import CheckStatus, Finding
 from turnout.cli.options import Form
 from turnout.engines.local.data import nfs as engine_nfs
 from turnout.engines.local.machine import network as engine_network
@@ -32,45 +32,47 @@ def interpreter(settings: config.Settings) -> Finding:
 
 def _interpreter(settings: config.Settings, runtime: str, advice: str) -> Finding:
     try:
-        return Finding(Status.OK, preflight.python_of_jobs(settings, runtime))
+        return Finding(CheckStatus.OK, preflight.python_of_jobs(settings, runtime))
     except TurnoutError as error:
-        return Finding(Status.MISSING, error.message, advice, needed=True)
+        return Finding(CheckStatus.MISSING, error.message, advice, needed=True)
 
 
 def job_users(settings: config.Settings) -> Finding:
     try:
         return checks.job_users(settings, job_uids(settings.engines.local.uids))
     except TurnoutError as error:
-        return Finding(Status.MISSING, error.message, "choose a range that nothing else uses", needed=True)
+        return Finding(
+            CheckStatus.MISSING, error.message, "choose a range that nothing else uses", needed=True
+        )
 
 
 def search(settings: config.Settings) -> Finding:
     if missing := missing_packages():
         advice = f"install Turnout with all its dependencies: make setup, or {sys.executable} -m pip install turnout"
-        return Finding(Status.MISSING, f"not installed: {', '.join(missing)}", advice)
-    return Finding(Status.OK, "the libraries for hyper-parameter search are installed")
+        return Finding(CheckStatus.MISSING, f"not installed: {', '.join(missing)}", advice)
+    return Finding(CheckStatus.OK, "the libraries for hyper-parameter search are installed")
 
 
 def network(settings: config.Settings) -> Finding:
     wanted, found = settings.engines.local.network, engine_network.probe(settings)
     if found.own:
         return Finding(
-            Status.OK,
+            CheckStatus.OK,
             f"one for each job; {found.outside or 'without access to other machines'}",
         )
     if wanted == "host":
         advice = 'jobs reach services on this machine\'s loopback; [engines.local] network = "private" prevents that'
-        return Finding(Status.OK, "JOBS SHARE THIS MACHINE'S NETWORK, as the settings say", advice)
+        return Finding(CheckStatus.OK, "JOBS SHARE THIS MACHINE'S NETWORK, as the settings say", advice)
     advice = "needs bubblewrap, and slirp4netns or pasta (Debian: apt-get install bubblewrap slirp4netns, or passt)"
-    what = found.trouble if wanted != "auto" else f"JOBS SHARE THIS MACHINE'S NETWORK: {found.trouble}"
-    return Finding(Status.MISSING, what, advice, needed=wanted != "auto")
+    found_text = found.trouble if wanted != "auto" else f"JOBS SHARE THIS MACHINE'S NETWORK: {found.trouble}"
+    return Finding(CheckStatus.MISSING, found_text, advice, needed=wanted != "auto")
 
 
 def nfs(settings: config.Settings) -> Finding:
     if missing := engine_nfs.missing_requirements():
         advice = "only nfs:// mounts need this; file:// works without"
-        return Finding(Status.MISSING, f"needs {' and '.join(missing)}", advice)
-    return Finding(Status.OK, "the kernel mounts it")
+        return Finding(CheckStatus.MISSING, f"needs {' and '.join(missing)}", advice)
+    return Finding(CheckStatus.OK, "the kernel mounts it")
 
 
 CHECKS: dict[str, Check] = {
@@ -102,7 +104,7 @@ def doctor(data: str | None, file: str | None, output: Form) -> None:
         table.show_json({name: _document(finding) for name, finding in findings.items()})
     else:
         _show(findings)
-    if any(finding.status is Status.MISSING and finding.needed for finding in findings.values()):
+    if any(finding.status is CheckStatus.MISSING and finding.needed for finding in findings.values()):
         raise typer.Exit(1)
 
 
@@ -116,7 +118,7 @@ def _examine(settings: config.Settings) -> dict[str, Finding]:
 
 def _runtime(name: str, settings: config.Settings) -> Finding:
     return _interpreter(
-        settings, name, f"correct {config.runtime_table(name)}: the service does not start with it"
+        settings, name, f"correct {config.runtime_table(name)}: the service refuses to start with it"
     )
 
 

@@ -42,8 +42,8 @@ def mention_older(name: str, job: str, view: dict[str, Any]) -> None:
     older = view.get("older")
     if older:
         several = ", ".join(
-            f"{one['id']} ({one['state']}{one['place'] and ' '}{one['place']}, project {one['project']})"
-            for one in older
+            f"{old['id']} ({old['state']}{old['place'] and ' '}{old['place']}, project {old['project']})"
+            for old in older
         )
         print_error(name, f"several jobs are named {job}: this is the newest, {view['id']}; older: {several}")
 
@@ -67,4 +67,4 @@ _PLAIN_WORDS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"is not in the range x>=(\d+)": r"is less than \1",
     r"Invalid value for '([^']+)'(?: / '([^']+)')?": lambda found: ", ".join(filter(None, found.groups())),
 }
-"""Typer's words -> plainer ones."""
+"""Patterns of Typer's messages, and plainer words for them."""

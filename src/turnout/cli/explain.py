@@ -10,8 +10,8 @@ from turnout.cli.login import connect
 from turnout.cli.options import Form
 from turnout.cli.wait import duration
 
-FEW = 4
-MOST_TRIALS = 10
+MAX_WORKSPACES = 4
+MAX_TRIALS = 10
 
 
 def explain(job: str, cluster: str, project: str, endpoint: str | None, output: Form) -> None:
@@ -57,8 +57,9 @@ def _headline(view: Document) -> str:
 
 def _kept(view: Document) -> list[str]:
     paths = view["workspaces"]
-    rest = [f"Kept for debugging: {len(paths) - FEW} more in the same directory"] if len(paths) > FEW else []
-    return [f"Kept for debugging: {path}" for path in paths[:FEW]] + rest
+    hidden = len(paths) - MAX_WORKSPACES
+    rest = [f"Kept for debugging: {hidden} more in the same directory"] if hidden > 0 else []
+    return [f"Kept for debugging: {path}" for path in paths[:MAX_WORKSPACES]] + rest
 
 
 def _replica(replica: Document) -> list[str]:
@@ -69,15 +70,15 @@ def _trials(trials: list[Document]) -> list[list[str]]:
     """The last few. `--output json` shows all."""
     shown = [
         [
-            str(one["number"]),
-            one["id"],
-            one["state"],
-            _took(one),
-            _short(one["value"]),
-            ", ".join(f"{name}={_short(value)}" for name, value in one["parameters"].items()),
-            one["message"],
+            str(trial["number"]),
+            trial["id"],
+            trial["state"],
+            _took(trial),
+            _short(trial["value"]),
+            ", ".join(f"{name}={_short(value)}" for name, value in trial["parameters"].items()),
+            trial["message"],
         ]
-        for one in trials[-MOST_TRIALS:]
+        for trial in trials[-MAX_TRIALS:]
     ]
     before = len(trials) - len(shown)
     return (
@@ -92,10 +93,10 @@ def _short(value: object) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _took(one: Document) -> str:
-    if one["started"] is None:
+def _took(item: Document) -> str:
+    if item["started"] is None:
         return ""
-    return duration(((one["ended"] or time.time_ns()) - one["started"]) / 1e9)
+    return duration(((item["ended"] or time.time_ns()) - item["started"]) / 1e9)
 
 
 def _end(replica: Document) -> str:

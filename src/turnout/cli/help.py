@@ -13,12 +13,12 @@ from turnout.errors import Unsupported
 INDENT = "   "
 
 
-class Command(TyperCommand):
+class HelpCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(render(self, ctx))
 
 
-class Group(TyperGroup):
+class HelpGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`help job create` is `job create --help`."""
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
@@ -30,7 +30,7 @@ class Group(TyperGroup):
 def group(description: str, version: str = "") -> typer.Typer:
     """A command with subcommands. Without one it shows its help. `version` is what --version prints."""
     app = typer.Typer(
-        cls=Group,
+        cls=HelpGroup,
         help=description,
         add_completion=bool(version),
         rich_markup_mode=None,
@@ -64,7 +64,7 @@ def command(
     """Registers a function; its docstring becomes DESCRIPTION."""
     return app.command(
         name,
-        cls=Command,
+        cls=HelpCommand,
         epilog=textwrap.dedent(examples).strip(),
         context_settings={"help_option_names": ["-h", "--help"]},
         **settings,

@@ -20,8 +20,8 @@ def about_new_job(error: Rejected, fields: Document) -> Rejected:
     if error.code == "ResourceUnavailable" and "GPU" in error.message:
         return _with(
             error,
-            "`turnout doctor` shows how many there are; a service started with TURNOUT_GPUS=<number> "
-            "simulates some",
+            "`turnout doctor` shows how many the machine has; a service started with TURNOUT_GPUS=<number> "
+            "simulates GPUs",
         )
     if "is not a runtime" in error.message:
         return _with(error, "docs/tia.md lists them all under Runtimes")

@@ -82,7 +82,7 @@ def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Ou
 def revoke(
     ids: Annotated[list[str], typer.Argument(metavar="ID [ID...]")], endpoint: Endpoint = None
 ) -> None:
-    """Revoke keys, and all that was opened with them, at once. Their jobs keep running."""
+    """Revoke keys. Everything that was opened with them ends at once, except their jobs, which keep running."""
     from turnout.cli.login import connect
 
     client = connect(endpoint)

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from turnout import config
-from turnout.cli.client import ANONYMOUS, Client, Key
+from turnout.cli.client import ANONYMOUS, Client, Credentials
+from turnout.cli.options import DEFAULT_CLUSTER
 from turnout.errors import Misconfigured
 from turnout.paths import Paths
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:8470"
-_ANYWHERE = ("0.0.0.0", "::")
-DEFAULT_CLUSTER = config.SHARED_CLUSTERS[0]
+_ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -74,24 +74,28 @@ def remove() -> bool:
 def connect(endpoint: str | None = None, login: Login | None = None, project: str = "") -> Client:
     """Endpoint: the option, TURNOUT_ENDPOINT, the login, the default. Key: see `find_key`."""
     login = login or stored()
-    endpoint = endpoint or config.client_endpoint() or login.endpoint or DEFAULT_ENDPOINT
+    endpoint = find_endpoint(endpoint, login)
     client = Client(endpoint, find_key(endpoint, login) or ANONYMOUS)
     client.project = project
     return client
 
 
-def find_key(endpoint: str, login: Login) -> Key | None:
+def find_endpoint(option: str | None, login: Login) -> str:
+    return option or config.client_endpoint() or login.endpoint or DEFAULT_ENDPOINT
+
+
+def find_key(endpoint: str, login: Login) -> Credentials | None:
     """TURNOUT_KEY, the login, or the root key of this machine's service if the endpoint is that service's."""
     if variable := config.client_key():
-        return Key.parse(variable, "TURNOUT_KEY")
+        return Credentials.parse(variable, "TURNOUT_KEY")
     if login.secret_id:
-        return Key(login.secret_id, login.secret_key)
+        return Credentials(login.secret_id, login.secret_key)
     if not _is_local(endpoint):
         return None
     settings = config.load()
     paths = Paths(settings.data)
     with contextlib.suppress(OSError):
-        root_key = Key.parse(paths.root_key.read_text(), str(paths.root_key))
+        root_key = Credentials.parse(paths.root_key.read_text(), str(paths.root_key))
         return root_key if _listens_at(paths, settings, endpoint) else None
     return None
 
@@ -115,7 +119,7 @@ def _listens_at(paths: Paths, settings: config.Settings, endpoint: str) -> bool:
     except FileNotFoundError:  # made by an earlier version
         known = f"http://{settings.server.host}:{settings.server.port}"
     return _same(endpoint, known) or (
-        _address(known)[0] in _ANYWHERE and _address(known)[1] == _address(endpoint)[1]
+        _address(known)[0] in _ANY_ADDRESS and _address(known)[1] == _address(endpoint)[1]
     )
 
 

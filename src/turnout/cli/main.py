@@ -11,7 +11,7 @@ from turnout.cli.options import Endpoint, Form, Jobs, Output, Project
 VERSION = f"turnout {__version__}"
 DATA = "/var/lib/turnout as root, else ~/.local/share/turnout"
 
-Where = Annotated[
+JobCluster = Annotated[
     str,
     typer.Option("-c", "--cluster", help="cluster of the job, if JOB is a name that several clusters have"),
 ]
@@ -71,7 +71,7 @@ def serve(
 )
 def explain(
     job: Annotated[str, typer.Argument(metavar="JOB")],
-    cluster: Where = "",
+    cluster: JobCluster = "",
     project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
@@ -97,7 +97,7 @@ def logs(
     trial: Annotated[
         str, typer.Option("--trial", metavar="number|id", help="show this trial of a search")
     ] = "",
-    cluster: Where = "",
+    cluster: JobCluster = "",
     project: Project = "",
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
@@ -112,16 +112,16 @@ def logs(
 
 
 @help.command(app, "stop", "turnout stop test-job --project vision")
-def stop(jobs: Jobs, cluster: Where = "", project: Project = "", endpoint: Endpoint = None) -> None:
-    """Stop jobs, whichever API they came through. JOB is a name, a number or a UUID."""
+def stop(jobs: Jobs, cluster: JobCluster = "", project: Project = "", endpoint: Endpoint = None) -> None:
+    """Stop jobs of any API. JOB is a name, a number or a UUID."""
     from turnout.cli import changes
 
     changes.stop(jobs, cluster, project, endpoint)
 
 
 @help.command(app, "delete", "turnout delete 1846031847234928640")
-def delete(jobs: Jobs, cluster: Where = "", project: Project = "", endpoint: Endpoint = None) -> None:
-    """Delete jobs, whichever API they came through; one that runs is stopped. JOB is a name, a number or a UUID."""
+def delete(jobs: Jobs, cluster: JobCluster = "", project: Project = "", endpoint: Endpoint = None) -> None:
+    """Delete jobs of any API; running ones are stopped first. JOB is a name, a number or a UUID."""
     from turnout.cli import changes
 
     changes.delete(jobs, cluster, project, endpoint)
@@ -243,7 +243,7 @@ def token(
     seconds: Annotated[int, typer.Option("--seconds", help="lifetime", min=1, max=3600)] = 3600,
     endpoint: Endpoint = None,
 ) -> None:
-    """Print a bearer token, made from the key in TURNOUT_KEY or of the login. Calls no server."""
+    """Print a bearer token, made from the key in TURNOUT_KEY or of the login, without calling the service."""
     from turnout.cli import token
 
     token.show(seconds, endpoint)

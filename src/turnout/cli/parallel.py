@@ -24,8 +24,8 @@ class TaskPool:
         """Waits while enough tasks are queued, so that a million do not fill the memory. Raises the first error."""
         if len(self._pending) >= 4 * AT_A_TIME:
             done, self._pending = wait(self._pending, return_when=FIRST_COMPLETED)
-            for one in done:
-                one.result()
+            for future in done:
+                future.result()
         self._pending.add(self._pool.submit(task))
 
     def __exit__(
@@ -34,8 +34,8 @@ class TaskPool:
         try:
             while kind is None and self._pending:
                 done, self._pending = wait(self._pending, return_when=FIRST_COMPLETED)
-                for one in done:
-                    one.result()
+                for future in done:
+                    future.result()
         finally:
             self._cancelled.set()
             self._pool.shutdown(cancel_futures=True)

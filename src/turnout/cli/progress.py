@@ -7,13 +7,13 @@ from typing import Any
 
 
 class Progress:
-    def __init__(self, wanted: bool = True) -> None:
+    def __init__(self, enabled: bool = True) -> None:
         self._bar: Any = None
         self._begun = False
         self._lock = threading.Lock()
         self._total = 0
         self._files = 0
-        if wanted and sys.stderr.isatty():
+        if enabled and sys.stderr.isatty():
             self._bar, self._task = _bar()
 
     def __enter__(self) -> "Progress":
@@ -26,8 +26,8 @@ class Progress:
             self._files += 1
             begins, self._begun = not self._begun, True
         if self._bar:
-            what = f"{self._files} files" if self._files > 1 else "1 file"
-            self._bar.update(self._task, total=self._total, description=what)
+            description = f"{self._files} files" if self._files > 1 else "1 file"
+            self._bar.update(self._task, total=self._total, description=description)
             if begins:
                 self._bar.start()
 

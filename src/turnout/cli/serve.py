@@ -1,4 +1,4 @@
-"""`turnout serve`: the settings, then the service itself."""
+"""`turnout serve`: loads the settings and runs the service."""
 
 from turnout import config
 

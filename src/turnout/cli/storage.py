@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from turnout.cli import table
-from turnout.cli.client import Client, Document, Rejected, RetryWindow, Unreachable
+from turnout.cli.client import Client, Document, EndpointUnreachable, Rejected, RetryWindow
 from turnout.cli.login import connect
 from turnout.cli.options import Form
 from turnout.cli.parallel import TaskPool
@@ -14,7 +14,7 @@ from turnout.errors import Invalid, NotFound
 
 SCHEMES = ("cos", "obs", "gs", "s3")
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class Url(NamedTuple):
@@ -65,30 +65,30 @@ def is_url(text: str) -> bool:
     return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
 
 
-class Buckets:
+class BucketClient:
     """The service's objects. Thread-safe: each thread has its own connection."""
 
     def __init__(self, endpoint: str | None) -> None:
         self._first = connect(endpoint)
         self._first.get("whoami")  # reports a wrong key or a missing service before the first copy
-        self._own = threading.local()
+        self._local = threading.local()
         self.cancelled = threading.Event()
         """Set when everything should end. Long operations check it."""
 
     @property
     def client(self) -> Client:
-        if not hasattr(self._own, "client"):
-            self._own.client = Client(self._first.endpoint, self._first.key)
-        return self._own.client
+        if not hasattr(self._local, "client"):
+            self._local.client = Client(self._first.endpoint, self._first.key)
+        return self._local.client
 
-    def retry(self, ask: Callable[[], Answer], done: Callable[[], int] = lambda: 0) -> Answer:
+    def retry(self, call: Callable[[], Result], done: Callable[[], int] = lambda: 0) -> Result:
         """Retries while the service is unreachable or busy, for a limited time that restarts whenever `done` grows."""
         window, before = RetryWindow(lambda _: None), done()
         while True:
             try:
-                return ask()
-            except (Unreachable, Rejected) as error:
-                busy = isinstance(error, Unreachable) or error.code in ("TimedOut", "NotStored")
+                return call()
+            except (EndpointUnreachable, Rejected) as error:
+                busy = isinstance(error, EndpointUnreachable) or error.code in ("TimedOut", "NotStored")
                 if not busy or self.cancelled.is_set():
                     raise
                 if done() > before:
@@ -100,14 +100,14 @@ class Buckets:
 
     def below(self, url: Url, delimiter: str = "", limit: int = 0) -> Iterator[Document]:
         """Objects whose keys begin with the URL's key. With a delimiter, also prefixes as `{"prefix": …}`."""
-        after, given = "", 0
+        after, count = "", 0
         while True:
-            page = self._page(str(url), delimiter, after, str(limit - given) if limit else "")
+            page = self._page(str(url), delimiter, after, str(limit - count) if limit else "")
             entries = [*page["objects"], *({"prefix": prefix} for prefix in page["prefixes"])]
             entries.sort(key=lambda entry: entry.get("key") or entry["prefix"])
             yield from entries
-            after, given = page["next"], given + len(entries)
-            if not after or (limit and given >= limit):
+            after, count = page["next"], count + len(entries)
+            if not after or (limit and count >= limit):
                 return
 
     def find(self, url: Url) -> Document | None:
@@ -140,7 +140,7 @@ class Buckets:
 
 
 def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: Form) -> None:
-    buckets = Buckets(endpoint)
+    buckets = BucketClient(endpoint)
     if not text:
         return _show_buckets(buckets.all(), long, output)
     url = Url.parse(text)
@@ -168,11 +168,11 @@ def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: For
 
 def rm(texts: list[str], recursive: bool, endpoint: str | None) -> None:
     urls = [Url.parse(text) for text in texts]
-    buckets = Buckets(endpoint)
+    buckets = BucketClient(endpoint)
     with TaskPool(buckets.cancelled) as tasks:
         for url in urls:
-            for one in _to_remove(buckets, url, recursive):
-                tasks.submit(lambda one=one: buckets.delete(one))
+            for target in _to_remove(buckets, url, recursive):
+                tasks.submit(lambda target=target: buckets.delete(target))
 
 
 def human(size: int) -> str:
@@ -187,7 +187,7 @@ def human(size: int) -> str:
     return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
 
 
-def _to_remove(buckets: Buckets, url: Url, recursive: bool) -> Iterator[Url]:
+def _to_remove(buckets: BucketClient, url: Url, recursive: bool) -> Iterator[Url]:
     single = buckets.find(url)
     if single:
         yield url
@@ -197,11 +197,11 @@ def _to_remove(buckets: Buckets, url: Url, recursive: bool) -> Iterator[Url]:
         if not single:
             raise NotFound(f"{url} does not exist")
         return
-    some = single is not None
+    exists = single is not None
     for entry in buckets.below(url.directory):
-        some = True
+        exists = True
         yield url.at(entry["key"])
-    if not some:
+    if not exists:
         raise NotFound(f"{url} does not exist")
 
 
@@ -209,10 +209,10 @@ def _show_buckets(found: list[Document], long: bool, output: Form) -> None:
     if output == Form.JSON:
         return table.show_json(found)
     if long:
-        rows = [[table.clock(one["created"]), one["name"]] for one in found]
+        rows = [[table.clock(bucket["created"]), bucket["name"]] for bucket in found]
         return table.show_wrapped(["CREATED", "NAME"], rows)
-    for one in found:
-        print(one["name"])
+    for bucket in found:
+        print(bucket["name"])
     return None
 
 

@@ -10,8 +10,8 @@ def sweep(dry_run: bool, endpoint: str | None, output: Form) -> None:
     if output == Form.JSON:
         return table.show_json(found)
     rows = [
-        [one["what"], str(one["count"] or ""), str(one["rows"] or ""), _size(one["bytes"]), one["setting"]]
-        for one in found
+        [row["what"], str(row["count"] or ""), str(row["rows"] or ""), _size(row["bytes"]), row["setting"]]
+        for row in found
     ]
     return table.show_wrapped(
         ["WOULD DELETE" if dry_run else "DELETED", "COUNT", "ROWS", "SIZE", "[limits]"], rows

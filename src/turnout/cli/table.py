@@ -62,6 +62,10 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def lines(header: Sequence[str], rows: Rows, no_header: bool = False, width: int | None = None) -> list[str]:
     """Lines that are too wide lose the end of their last column. If that is not enough, gaps get narrower, and the
     first column is cut too.
@@ -81,8 +85,8 @@ def wrapped(header: Sequence[str], rows: Rows, width: int | None, no_header: boo
     widths, gap = _widths(cells), GAP
     if width is not None:
         gap = GAP if _head(cells, GAP) + WRAPPED_LEAST <= width else NARROW_GAP
-        left = max(width - _head(cells, gap), LEAST)
-        cells = [part for row in cells for part in _parts(row, left)]
+        remaining = max(width - _head(cells, gap), LEAST)
+        cells = [part for row in cells for part in _parts(row, remaining)]
     return [_line(row, widths, gap, _state(header), None) for row in cells]
 
 

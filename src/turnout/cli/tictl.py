@@ -7,7 +7,7 @@ import typer
 
 from turnout import __version__, config
 from turnout.cli import clusters, entry, help, jobs, table, tictl_logs
-from turnout.cli.client import Client, Document, Key
+from turnout.cli.client import Client, Credentials, Document
 from turnout.cli.login import Login, connect, find_key, remove, save, stored
 from turnout.cli.options import Cluster, Endpoint, Form, NoHeader, NoTruncate, Output, Region
 from turnout.errors import Invalid, NotFound
@@ -96,11 +96,11 @@ help.refusal(
 )
 
 
-def _key(client: Client, si: str, sk: str, before: Login) -> Key:
+def _key(client: Client, si: str, sk: str, before: Login) -> Credentials:
     if si and sk:
-        return Key(si, sk)
+        return Credentials(si, sk)
     if si and si == before.secret_id:
-        return Key(si, before.secret_key)
+        return Credentials(si, before.secret_key)
     if sk:
         raise Invalid("--sk needs --si, the secret id that it belongs to")
     asks = sys.stdin.isatty() and not config.client_key()
@@ -111,15 +111,15 @@ def _key(client: Client, si: str, sk: str, before: Login) -> Key:
     return _ask_for_key(si, before)
 
 
-def _ask_for_key(si: str, before: Login) -> Key:
+def _ask_for_key(si: str, before: Login) -> Credentials:
     """Prompts for the key. An empty answer keeps the stored value."""
     id = si or typer.prompt("secret id", default=before.secret_id or None)
     if id != before.secret_id:
-        return Key(id, typer.prompt("secret key", hide_input=True))
+        return Credentials(id, typer.prompt("secret key", hide_input=True))
     secret = typer.prompt(
         "secret key (Enter keeps it)", default=before.secret_key, hide_input=True, show_default=False
     )
-    return Key(id, secret)
+    return Credentials(id, secret)
 
 
 def show_login(program: str, endpoint: str | None, output: Form) -> None:

@@ -1,6 +1,5 @@
 """`tictl logs`: shows the output of a job, all roles interleaved."""
 
-import json
 import re
 import sys
 import time
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli import help
+from turnout.cli import help, table
 from turnout.cli.client import Client, Document
 from turnout.cli.entry import print_error
 from turnout.cli.jobs import describe_one
@@ -79,7 +78,7 @@ def logs(
     silent = True
     for page in pages:
         silent = False
-        shown = (_text(line, time_prefix) if output == Form.TABLE else _json(line) for line in page)
+        shown = (_text(line, time_prefix) if output == Form.TABLE else table.json_line(line) for line in page)
         print("\n".join(shown), flush=True)
     if silent and sys.stdout.isatty():
         when = " at that time" if start_time or end_time else "" if job.get("EndTime") or follow else " yet"
@@ -146,10 +145,6 @@ def _end(job: Document) -> str:
 
 def _text(line: Document, time_prefix: bool) -> str:
     return f"[{line['Time']:<30}  {line['PodName']}] {line['Log']}" if time_prefix else line["Log"]
-
-
-def _json(line: Document) -> str:
-    return json.dumps(line, ensure_ascii=False)
 
 
 def _rfc3339(nanoseconds: int) -> str:

@@ -2,15 +2,13 @@
 
 import time
 
-from turnout import config
 from turnout.cli import client, login
 from turnout.errors import Misconfigured
 
 
 def show(seconds: int, endpoint: str | None) -> None:
-    kept = login.stored()
-    where = endpoint or config.client_endpoint() or kept.endpoint or login.DEFAULT_ENDPOINT
-    key = login.find_key(where, kept)
+    stored = login.stored()
+    key = login.find_key(login.find_endpoint(endpoint, stored), stored)
     if key is None:
         raise Misconfigured("a token needs a key: set TURNOUT_KEY, or run `turnout login`")
     print(client.token(key, int(time.time()) + seconds))

@@ -1,4 +1,4 @@
-"""Copies one file or object: retries after a broken connection, checks the data, and never leaves half of it."""
+"""Copies one file or object. Retries after a broken connection, verifies the data, and leaves no partial copy."""
 
 import base64
 import contextlib
@@ -17,7 +17,7 @@ import google_crc32c
 
 from turnout.cli.client import Document, Rejected
 from turnout.cli.progress import Progress
-from turnout.cli.storage import Buckets, Url
+from turnout.cli.storage import BucketClient, Url
 from turnout.errors import TurnoutError
 
 Location = Url | Path
@@ -41,13 +41,13 @@ class CopyError(TurnoutError):
 
 
 class Transfer:
-    def __init__(self, buckets: Buckets, progress: Progress | None = None) -> None:
+    def __init__(self, buckets: BucketClient, progress: Progress | None = None) -> None:
         self.buckets = buckets
-        self.progress = progress or Progress(wanted=False)
+        self.progress = progress or Progress(enabled=False)
         self._swept: set[Path] = set()
 
-    def copy(self, one: Copy) -> None:
-        match one.source, one.target:
+    def copy(self, copy: Copy) -> None:
+        match copy.source, copy.target:
             case Path() as file, Url() as url:
                 self._upload(file, url)
             case Url() as url, Path() as file:
@@ -55,7 +55,7 @@ class Transfer:
             case Url() as url, Url() as to:
                 query = {"url": str(to), "from": str(url)}
                 self.buckets.retry(lambda: self.buckets.client.send("PUT", "object", query=query))
-                self.progress.advance(one.size)
+                self.progress.advance(copy.size)
 
     def _upload(self, file: Path, url: Url) -> None:
         with open(file, "rb", opener=_no_links) as source:
@@ -152,9 +152,9 @@ class Transfer:
         with contextlib.suppress(OSError):  # a directory that is writable but not readable
             found = [name for name in os.listdir(directory) if _DRAFT.fullmatch(name)]
         for draft in (directory / name for name in found):
-            with contextlib.suppress(OSError), open(draft, "rb", opener=_no_links) as left:
-                fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if time.time() - os.fstat(left.fileno()).st_mtime > _FRESH:
+            with contextlib.suppress(OSError), open(draft, "rb", opener=_no_links) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(file.fileno()).st_mtime > _FRESH:
                     draft.unlink()
 
     def check_cancelled(self) -> None:
@@ -192,14 +192,14 @@ class _Download:
         headers = {"Range": f"bytes={self._have}-", "If-Match": self._etag} if self._have else {}
         response = client.open("object", headers=headers, url=str(self._url))
         self._etag = response.headers["ETag"]
-        left = int(response.headers["Content-Length"])
-        size, expected = self._have + left, response.headers[CRC32C]
+        remaining = int(response.headers["Content-Length"])
+        size, expected = self._have + remaining, response.headers[CRC32C]
         try:
-            while left:
+            while remaining:
                 self._transfer.check_cancelled()
-                piece = client.piece(response, min(PIECE, left))
+                piece = client.piece(response, min(PIECE, remaining))
                 self._keep(piece)
-                left -= len(piece)
+                remaining -= len(piece)
             response.read()
         except BaseException:
             client.close()

@@ -1,6 +1,5 @@
 """`turnout logs`: shows the output of a job of any API."""
 
-import json
 import sys
 
 from turnout.cli import table
@@ -35,7 +34,7 @@ def logs(
     silent = True
     for lines in client.follow(view["id"], follow):
         silent = False
-        shown = (_text(line, names) if output == Form.TABLE else _json(line) for line in lines)
+        shown = (_text(line, names) if output == Form.TABLE else table.json_line(line) for line in lines)
         print("\n".join(shown), flush=True)
     if silent and sys.stdout.isatty():
         print_error("turnout", f"{job} printed nothing{'' if follow or view['ended'] else ' yet'}")
@@ -47,12 +46,12 @@ def _trials(client: Client, view: Document) -> list[Document]:
 
 def _trial(trials: list[Document], wanted: str, job: str) -> Document:
     """Finds a trial by its number or its id."""
-    found = next((one for one in trials if wanted in (str(one["number"]), one["id"])), None)
+    found = next((trial for trial in trials if wanted in (str(trial["number"]), trial["id"])), None)
     if found:
         return found
     if not trials:
         raise Invalid(f"{job} has no trials: omit --trial")
-    raise NotFound(f"{job} has no trial {wanted}; there are 1 to {trials[-1]['number']}")
+    raise NotFound(f"{job} has no trial {wanted}; its trials are 1 to {trials[-1]['number']}")
 
 
 def _text(line: Document, names: list[str]) -> str:
@@ -62,7 +61,3 @@ def _text(line: Document, names: list[str]) -> str:
     name = line["replica"]
     colour = COLOURS[names.index(name) % len(COLOURS)]
     return f"{table.painted(f'[{name}]', colour)}{' ' * (max(map(len, names)) - len(name))} {line['text']}"
-
-
-def _json(line: Document) -> str:
-    return json.dumps(line, ensure_ascii=False)

@@ -19,15 +19,15 @@ NOT_ENDED = {"running", "stopping"}
 def until_ended(client: Client, job: Document, quiet: bool = False) -> Document:
     """`job`: as DescribeJob returned it. With `quiet`, nothing goes to stdout."""
     name, id = job["Name"], job["Id"]
-    with _progress(quiet) as say, _interruptible(job):
-        client.notify = _notifier(name, say, quiet)
+    with _progress(quiet) as show_line, _interruptible(job):
+        client.notify = _notifier(name, show_line, quiet)
         view, why = client.wait(id, "started", 0), ""
         while view["state"] in NOT_STARTED:
-            say(f"{name}: {view['state']}{why}")
+            show_line(f"{name}: {view['state']}{why}")
             view = client.wait(id, "started", 10 if why else 1)
             why = f", {_why(client, id)}" if view["state"] in NOT_STARTED else ""
         while view["state"] in NOT_ENDED:
-            say(f"{name}: {view['state']}, {_members(view)}")
+            show_line(f"{name}: {view['state']}, {_replicas(view)}")
             view = client.wait(id, "ended")
     _conclude(job, view, quiet)
     return view
@@ -46,9 +46,10 @@ def _interruptible(job: Document) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        words = _words(job)
+        arguments = _arguments(job)
         print(
-            f"\nThe job keeps running: `tictl logs -f {words}`, `tictl job delete {words}`", file=sys.stderr
+            f"\nThe job keeps running: `tictl logs -f {arguments}`, `tictl job delete {arguments}`",
+            file=sys.stderr,
         )
         raise
 
@@ -71,19 +72,19 @@ def _progress(quiet: bool) -> Iterator[ShowLine]:
 def _changes(stream: TextIO) -> ShowLine:
     last = ""
 
-    def say(text: str) -> None:
+    def show_line(text: str) -> None:
         nonlocal last
         if text != last:
             print(text, file=stream, flush=True)
         last = text
 
-    return say
+    return show_line
 
 
-def _notifier(name: str, say: ShowLine, quiet: bool) -> ShowLine:
+def _notifier(name: str, show_line: ShowLine, quiet: bool) -> ShowLine:
     """Shows a message in the live line, until the next state replaces it. Without a live line, prints it to stderr."""
     if (sys.stderr if quiet else sys.stdout).isatty():
-        return lambda text: say(f"{name}: {text}")
+        return lambda text: show_line(f"{name}: {text}")
     return lambda text: print_error("tictl", text)
 
 
@@ -91,19 +92,21 @@ def _why(client: Client, id: str) -> str:
     return " ".join(client.get("jobs", id, "explain")["why"])
 
 
-def _members(view: Document) -> str:
+def _replicas(view: Document) -> str:
     count = len(view["replicas"])
     running = sum(replica["state"] == "running" for replica in view["replicas"])
     return f"{running} of {count} replicas" if running != count else f"{count} replica{'s' * (count != 1)}"
 
 
 def _conclude(job: Document, view: Document, quiet: bool) -> None:
-    name, words = job["Name"], _words(job)
+    name, arguments = job["Name"], _arguments(job)
     if not quiet:
         print(f"{name}: {table.coloured(view['state'])} {_times(view)}", flush=True)
     if view["state"] != "succeeded":
         why = " ".join(_end(view).split()).rstrip(".")
-        print(f"{name}: {why}; see `tictl logs {words}` and `turnout explain {words}`", file=sys.stderr)
+        print(
+            f"{name}: {why}; see `tictl logs {arguments}` and `turnout explain {arguments}`", file=sys.stderr
+        )
 
 
 def _times(view: Document) -> str:
@@ -122,7 +125,7 @@ def _end(view: Document) -> str:
     return message if reason in message else f"{reason}: {message}" if message else reason
 
 
-def _words(job: Document) -> str:
+def _arguments(job: Document) -> str:
     """The arguments that name the job on a command line."""
     name, cluster = job["Name"], job["Cluster"]
     return name if cluster == stored().region_and_cluster()[1] else f"{name} -c {cluster}"

@@ -1,4 +1,4 @@
-"""One folder for each API, all of the same shape.
+"""A package for each API, all of the same shape.
 
 `wire` holds the documents as typed structs and is the only place that spells the API's field names; `translate` knows
 both the documents and the job model; `errors` turns our errors into the API's codes; `routes` has the class that
@@ -60,7 +60,7 @@ class Dialect(Protocol):
     def owns(self, scope: Scope) -> bool:
         """Whether an HTTP request is for this API, by its path, method and headers.
 
-        Called for every request, in the order of the list in `app`; the first dialect that owns it answers it.
+        Called for every request, in the order of the list in `app`. The first dialect that returns True answers it.
         """
         ...
 

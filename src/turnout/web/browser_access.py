@@ -35,7 +35,12 @@ class BrowserAccess:
 
     def _checked(self, grant: Grant, kind: str) -> Grant:
         if grant.kind != kind:
-            raise Denied("this link is for something else: ask for a new one")
+            raise wrong_link()
         if not self._no_auth and self._keys.find(grant.key) is None:
             raise Denied("the key that requested this link was revoked")
         return grant
+
+
+def wrong_link() -> Denied:
+    """The link was made for another job or replica, or for another kind of page."""
+    return Denied("this link is for another page: ask for a new one")

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs
-from turnout.web.browser_access import DASHBOARD, BrowserAccess
+from turnout.web.browser_access import DASHBOARD, BrowserAccess, wrong_link
 from turnout.web.protocol import STALLED_SECONDS
 
 _log = logging.getLogger(__name__)
@@ -165,9 +165,9 @@ async def _read_head(reader: asyncio.StreamReader) -> Head:
     return Head(line, headers)
 
 
-def _check(right: bool) -> None:
-    if not right:
-        raise Denied("this link is for something else: ask for a new one")
+def _check(matches: bool) -> None:
+    if not matches:
+        raise wrong_link()
 
 
 def _check_origin(head: Head) -> None:
@@ -195,7 +195,9 @@ def _forwarded(head: Head) -> bytes:
         lowered = name.lower()
         if lowered == b"cookie":
             ours = _COOKIES.encode()
-            value = b"; ".join(one for one in map(bytes.strip, value.split(b";")) if not one.startswith(ours))
+            value = b"; ".join(
+                cookie for cookie in map(bytes.strip, value.split(b";")) if not cookie.startswith(ours)
+            )
             if not value:
                 continue
         if lowered in (b"connection", b"keep-alive") and not head.upgrades:

@@ -1,4 +1,7 @@
-"""Without authentication, only programs of the same user on this machine have access, and no foreign web pages."""
+"""The access check of a service without authentication: only programs of the same user on this machine have access.
+
+Other web pages in the user's browser have none.
+"""
 
 from hmac import compare_digest
 from ipaddress import ip_address

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEAD_BYTES = 96 << 10
-"""The request line and headers. The longest that any cloud allows is a GET of 32 KiB."""
+"""The maximum size of the request line and headers. The longest request of any cloud's API is a GET of 32 KiB."""
 LINE_BYTES = 64 << 10
 MOST_HEADERS = 256
 TRAILER_BYTES = 16 << 10
@@ -20,14 +20,14 @@ DISCARDED_BYTES = 64 << 20
 DISCARD_SECONDS = 0.05
 """The pause between two reads of such a body."""
 DISCARD_TURN_SECONDS = 0.004
-"""The pause between two reads of all such bodies, which take turns, so that many cost no more than a few."""
+"""The pause between reads of different such bodies. They take turns, so that many cost no more than a few."""
 STALLED_SECONDS = 60.0
 """Time for a client to read some of its response."""
 UNSENT_BYTES = 48 << 20
 """Unsent data of all slow clients. Beyond it, the client that has not read for the longest time is disconnected."""
 
 _LONG = len("100000")
-"""Digits of a Content-Length whose body does not arrive together with the head."""
+"""A Content-Length with so many digits belongs to a body that does not arrive together with the head."""
 _FRAMING_BYTES, _FRAMING_RATIO = 64 << 10, 16
 """The framing of a chunked body may have this many bytes, plus this many times the size of its data."""
 
@@ -75,7 +75,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._head is None:
             self._framing += len(data)
-            if not self._may_go_on(len(data)):
+            if not self._may_continue(len(data)):
                 return
         elif self._begun:
             self._head += len(data)
@@ -119,7 +119,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_timer()
         super().on_headers_complete()
         if any(name == b"content-length" and len(value) >= _LONG for name, value in self.headers):
-            # The head decides whether the body is read; until then it stays with the sender.
+            # Do not read the body before the application has decided, by the head, whether it reads the body.
             self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:
@@ -145,13 +145,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unread[self] = None
         self._unsent = self.transport.get_write_buffer_size()
         self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
-        unsent = sum(one.transport.get_write_buffer_size() for one in self._unread)
-        for one in list(self._unread):
-            if unsent <= UNSENT_BYTES or one is self:
+        unsent = sum(connection.transport.get_write_buffer_size() for connection in self._unread)
+        for connection in list(self._unread):
+            if unsent <= UNSENT_BYTES or connection is self:
                 break
-            unsent -= one.transport.get_write_buffer_size()
-            one.transport.abort()
-            one._forget_unread()
+            unsent -= connection.transport.get_write_buffer_size()
+            connection.transport.abort()
+            connection._forget_unread()
 
     def resume_writing(self) -> None:
         self._forget_unread()
@@ -170,7 +170,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
         return paced
 
-    def _may_go_on(self, received: int) -> bool:
+    def _may_continue(self, received: int) -> bool:
         """Whether to read more of a body: limited if it is discarded, and refused if it is mostly framing."""
         if self.cycle and self.cycle.response_complete:
             self._discarded += received

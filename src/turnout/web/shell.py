@@ -24,18 +24,18 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from turnout.access.tickets import Grant
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs, Size, Terminal
-from turnout.web.browser_access import SHELL, BrowserAccess
+from turnout.web.browser_access import SHELL, BrowserAccess, wrong_link
 
 SHELLS = "/turnout/shells"
 
 _COOKIE = "turnout-shell"
 _WINDOW = 1 << 18
-"""Bytes sent to a page that it may not have acknowledged."""
+"""The limit for bytes that were sent to a page and are not acknowledged yet."""
 _FILES = {"terminal.js", "screen.js"}
 _WRITE_SECONDS = 30
 """Seconds that input waits for a program that does not read; then it is dropped."""
 _REPORT_SECONDS = 2
-"""How many seconds after its shell the end of a replica may be reported."""
+"""How long after the end of a shell to wait for a report that its replica has ended."""
 _KILLED = 137
 _ENDED, _REFUSED = 1000, 4403
 _HEADERS = {
@@ -65,11 +65,11 @@ class ShellPages:
         """The page token of each pass."""
 
     def routes(self) -> list[BaseRoute]:
-        one = SHELLS + "/{project}/{job}/{replica}"
+        replica_path = SHELLS + "/{project}/{job}/{replica}"
         return [
             Route(SHELLS + "/{file}", _script, methods=["GET"]),
-            Route(one, self.page, methods=["GET"]),
-            WebSocketRoute(one + "/socket", self.socket),
+            Route(replica_path, self.page, methods=["GET"]),
+            WebSocketRoute(replica_path + "/socket", self.socket),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -81,7 +81,7 @@ class ShellPages:
         page_token = secrets.token_urlsafe(32)
         if len(self._page_tokens) > 1000:
             self._page_tokens = {
-                one: page_token for one, page_token in self._page_tokens.items() if self._valid(one)
+                known: token for known, token in self._page_tokens.items() if self._valid(known)
             }
         self._page_tokens[secret] = page_token
         page = _page("terminal.html").substitute(
@@ -229,7 +229,7 @@ def _check_path(grant: Grant, request: HTTPConnection) -> None:
     """Raises Denied if the path does not match the grant. The ticket alone gives access; the path is for people."""
     named = tuple(request.path_params[name] for name in ("project", "job", "replica"))
     if named != (grant.project, str(grant.job), grant.replica):
-        raise Denied("this link is for something else: ask for a new one")
+        raise wrong_link()
 
 
 def _number(websocket: WebSocket, name: str) -> int:

@@ -43,7 +43,10 @@ def routes(jobs: Jobs, warnings: list[str]) -> list[Route]:
 
     async def healthz(_: Request) -> Response:
         trouble = jobs.trouble()
-        lines = (trouble or "ok", *(f"warning: {one}" for one in (*warnings, *_clusters_away(jobs))))
+        lines = (
+            trouble or "ok",
+            *(f"warning: {warning}" for warning in (*warnings, *_cluster_warnings(jobs))),
+        )
         status = 503 if trouble else 200
         text = "".join(f"{line}\n" for line in lines)
         return PlainTextResponse(text, status, {"Turnout-Version": __version__})
@@ -54,7 +57,7 @@ def routes(jobs: Jobs, warnings: list[str]) -> list[Route]:
     return [Route("/healthz", healthz), Route("/metrics", metrics)]
 
 
-def _clusters_away(jobs: Jobs) -> list[str]:
+def _cluster_warnings(jobs: Jobs) -> list[str]:
     """A sentence for each trouble, with the clusters that have it. The others work, so the service is healthy."""
     clusters: dict[str, list[str]] = {}
     for cluster, trouble in jobs.cluster_troubles().items():

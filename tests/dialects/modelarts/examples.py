@@ -323,7 +323,7 @@ def new_job(
     settings: config.Settings = SETTINGS,
     config: bytes | None = None,
 ) -> NewJob:
-    place = translate.Submission("p1", settings, "somebody")
+    place = translate.TranslationContext("p1", settings, "somebody")
     return translate.new_job(decode.decode_job(json.dumps(document).encode()), place, asset, config=config)
 
 

@@ -133,7 +133,7 @@ def mutated(draw: st.DrawFn, documents: tuple[dict[str, Any], ...]) -> dict[str,
 def test_a_mutated_job_is_a_job_or_a_clean_refusal(document: dict[str, Any]):
     body = json.dumps(document).encode()
     with contextlib.suppress(TurnoutError):
-        new = translate.new_job(decode.decode_job(body), translate.Submission("p1", SETTINGS), ASSET)
+        new = translate.new_job(decode.decode_job(body), translate.TranslationContext("p1", SETTINGS), ASSET)
         said = render.job(JobView(row(new), (), new.document), [], 10**18)
         assert (
             render.created(row(new), msgspec.json.decode(new.document))["status"]["tasks"]

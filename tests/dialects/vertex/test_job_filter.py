@@ -90,7 +90,7 @@ def test_a_filter(text: str, query: Query):
         ("AND state=3", 1, "expected a field"),
         ('"x"', 1, "expected a field"),
         ("displayname=x", 1, "did you mean display_name?"),
-        ("job_spec=x", 1, "there are display_name, state"),
+        ("job_spec=x", 1, "use one of display_name, state"),
         ("state=RUNNING", 7, "JOB_STATE_RUNNING"),
         ("state>3", 6, "takes = and !="),
         ("state=99", 7, "is not a state"),

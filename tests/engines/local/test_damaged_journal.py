@@ -173,13 +173,13 @@ async def test_a_lost_or_damaged_message_makes_the_service_reconnect(
 async def test_doctor_names_the_unreadable_lines(base_dir: Path):
     from turnout import config
     from turnout.cli import checks
-    from turnout.cli.checks import Status
+    from turnout.cli.checks import CheckStatus
 
     settings: Settings = config.load(flags={"server": {"data": str(base_dir)}})
-    assert checks.supervisor(settings).status is Status.OK
+    assert checks.supervisor(settings).status is CheckStatus.OK
     paths = Paths(base_dir)
     paths.supervisor.mkdir()
     paths.bad_journal.write_text(json.dumps({"tomb": 1}) + "\n")
     found = checks.supervisor(settings)
-    assert found.status is Status.WARN
+    assert found.status is CheckStatus.WARN
     assert str(paths.bad_journal) in found.advice

@@ -289,7 +289,7 @@ def test_a_value_that_json_has_no_words_for(client: Any, rest: Stub):
     ["/google.cloud.aiplatform.v1.JobService/CreateNasJob", "/google.cloud.aiplatform.v1.Nope/X", "/x"],
 )
 def test_other_methods_do_not_exist(channel: grpc.Channel, method: str):
-    with pytest.raises(grpc.RpcError, match="does not exist here; programs run as a CustomJob") as caught:
+    with pytest.raises(grpc.RpcError, match="is not supported; use a CustomJob") as caught:
         channel.unary_unary(method)(b"")
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 

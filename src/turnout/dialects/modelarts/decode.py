@@ -89,7 +89,10 @@ def check_name(name: str, field: str) -> None:
 
 
 def check_names(names: Sequence[str | None], field: str, noun: str, code: str, duplicate: str) -> None:
-    """The names of a list's items. `code` is for one that is missing or wrong, `duplicate` for one that is twice."""
+    """Checks the names of a list's items.
+
+    `code` is the error code for a missing or malformed name, `duplicate` the one for a name that occurs twice.
+    """
     seen: set[str] = set()
     for index, name in enumerate(names):
         item = f"{field}[{index}].name"
@@ -98,7 +101,7 @@ def check_names(names: Sequence[str | None], field: str, noun: str, code: str, d
         if not _NAME.fullmatch(name):
             raise invalid(code, item, f": {quoted(name)} {_NAME_RULE}.")
         if name in seen:
-            raise invalid(duplicate, item, f": there are two {noun} {name!r}.")
+            raise invalid(duplicate, item, f": two {noun} have the name {name!r}.")
         seen.add(name)
 
 
@@ -140,7 +143,7 @@ def _is_shallow(part: Any, depth: int) -> bool:
     if not isinstance(part, dict | list):
         return True
     inside: list[Any] = list(part.values()) if isinstance(part, dict) else part  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return depth > 0 and all(_is_shallow(one, depth - 1) for one in inside)
+    return depth > 0 and all(_is_shallow(child, depth - 1) for child in inside)
 
 
 def _field_name(path: str) -> str:
@@ -152,5 +155,5 @@ def _explain_type(text: str) -> str:
     match = _EXPECTED.fullmatch(text)
     if match is None:
         return text
-    wanted = [_KINDS.get(kind, kind) for kind in match[1].split(" | ") if kind != "null"]
-    return f"expected {' or '.join(wanted)}, not {_KINDS.get(match[2], match[2])}"
+    expected = [_KINDS.get(kind, kind) for kind in match[1].split(" | ") if kind != "null"]
+    return f"expected {' or '.join(expected)}, not {_KINDS.get(match[2], match[2])}"

@@ -185,8 +185,8 @@ def error_response(code: str, message: str) -> Response:
     return reply.json(body, _STATUS.get(code, 400))
 
 
-def unexpected(request_id: str, what: str, error: Exception) -> Response:
-    log.error("request %s (%s) failed", request_id, what, exc_info=error)
+def unexpected(request_id: str, call: str, error: Exception) -> Response:
+    log.error("request %s (%s) failed", request_id, call, exc_info=error)
     return error_response(
         INTERNAL, "An internal error occurred; the server's log has the details under this request id."
     )

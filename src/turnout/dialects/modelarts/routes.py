@@ -63,10 +63,10 @@ class _Match(NamedTuple):
 class Endpoint:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._table = _Table()
+        self._table = _RouteTree()
         for method, path, handler in ROUTES:
-            whole = path if path.startswith(("/v1/", "/v3")) else f"/v2/{{project_id}}{path}"
-            self._table.add(method, whole, handler)
+            full_path = path if path.startswith(("/v1/", "/v3")) else f"/v2/{{project_id}}{path}"
+            self._table.add(method, full_path, handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = uuid.uuid4().hex
@@ -116,12 +116,12 @@ class Endpoint:
         return iam.caller_of(context.keys, request, project, context.clock() / 1e9)
 
 
-class _Table:
+class _RouteTree:
     """A tree of path segments. A literal segment has precedence over a parameter."""
 
     def __init__(self) -> None:
-        self._literal: dict[str, _Table] = {}
-        self._parameter: _Table | None = None
+        self._literal: dict[str, _RouteTree] = {}
+        self._parameter: _RouteTree | None = None
         self._handlers: dict[str, tuple[Handler, tuple[str, ...]]] = {}
 
     def add(self, method: str, path: str, handler: Handler) -> None:
@@ -129,9 +129,9 @@ class _Table:
         for part in path.strip("/").split("/"):
             if part.startswith("{"):
                 names.append(part[1:-1])
-                table._parameter = table = table._parameter or _Table()
+                table._parameter = table = table._parameter or _RouteTree()
             else:
-                table = table._literal.setdefault(part, _Table())
+                table = table._literal.setdefault(part, _RouteTree())
         table._handlers[method] = (handler, tuple(names))
 
     def find(self, method: str, parts: tuple[str, ...]) -> _Match:

@@ -1,4 +1,4 @@
-"""Translates ModelArts' documents into jobs. `jobs/render` is the way back.
+"""Translates ModelArts' documents into jobs. `jobs/render` is the reverse.
 
 The document that is stored with a job has the form of an answer, without the id, the times and the status.
 """
@@ -34,8 +34,8 @@ _WORKSPACE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _encode = msgspec.json.Encoder().encode
 
 
-class Submission(NamedTuple):
-    """All that a translation depends on besides the document."""
+class TranslationContext(NamedTuple):
+    """Everything besides the document that a translation depends on."""
 
     project: str
     settings: config.Settings
@@ -44,7 +44,7 @@ class Submission(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """A job's roles, and what they need."""
+    """A job's roles, and the parts of the job that come with them."""
 
     stored: dict[str, Any]
     """`algorithm` or `tasks`, and `resource` if the job has one."""
@@ -58,13 +58,13 @@ class _Parts(NamedTuple):
 
 def new_job(
     document: wire.Job,
-    submission: Submission,
+    translation: TranslationContext,
     algorithm: Asset | None,
     *,
     config: bytes | None = None,
     trial_inputs: build.TrialInputs | None = None,
 ) -> NewJob:
-    """Makes all checks that need the document alone. The caller checks what is in storage.
+    """Makes all checks that need only the document. The caller checks the sources in storage.
 
     `config` is the content of `autosearch_config_path`. Without it, a job that has the path fails when it starts.
     `trial_inputs` is for a trial of such a search.
@@ -73,19 +73,19 @@ def new_job(
     workspace = metadata.workspace_id or DEFAULT_WORKSPACE
     _check_head(document, workspace)
     notes: list[str] = []
-    policy = run_options.policy(spec, metadata.annotations or {}, submission.settings)
+    policy = run_options.policy(spec, metadata.annotations or {}, translation.settings)
     parts = (
-        _from_tasks(document, submission, notes)
+        _from_tasks(document, translation, notes)
         if document.tasks
-        else _from_algorithm(document, submission, algorithm, notes, config, trial_inputs)
+        else _from_algorithm(document, translation, algorithm, notes, config, trial_inputs)
     )
     mounts = [*parts.mounts, *run_options.volumes(spec.volumes, parts.pool)]
     run_options.check_no_overlap(mounts)
     _check_scratch(parts.scratch, mounts)
     paths = [spec.log_export_path, *(task.log_export_path for task in document.tasks or ())]
-    stored = _stored_document(document, parts, workspace, submission.user)
+    stored = _stored_document(document, parts, workspace, translation.user)
     return NewJob(
-        project=submission.project,
+        project=translation.project,
         dialect=DIALECT,
         scope=scope_of(workspace),
         handle=metadata.name,
@@ -97,7 +97,7 @@ def new_job(
             scratch=(*locations.SCRATCH, *parts.scratch),
             working_dir=locations.HOME,
             policy=policy,
-            logs=run_options.log_export(paths, submission.settings, notes),
+            logs=run_options.log_export(paths, translation.settings, notes),
             debug=spec.runtime_type == DEBUG,
             search=parts.search,
         ),
@@ -147,18 +147,18 @@ def _check_head(document: wire.Job, workspace: str) -> None:
 
 def _from_algorithm(
     document: wire.Job,
-    submission: Submission,
+    translation: TranslationContext,
     asset: Asset | None,
     notes: list[str],
     config: bytes | None,
     trial_inputs: build.TrialInputs | None,
 ) -> _Parts:
     requested = document.algorithm or wire.JobAlgorithm()
-    merged = merge.merge(requested, asset, submission.settings, notes)
+    merged = merge.merge(requested, asset, translation.settings, notes)
     run = merged.algorithm
     resource = (document.spec and document.spec.resource) or wire.Resource()
-    resolved = flavor.resolve(resource, submission.settings, "spec.resource")
-    inputs = channels.inputs(channels.as_list(run.inputs), submission.settings, "algorithm.inputs")
+    resolved = flavor.resolve(resource, translation.settings, "spec.resource")
+    inputs = channels.inputs(channels.as_list(run.inputs), translation.settings, "algorithm.inputs")
     outputs = channels.outputs(channels.as_list(run.outputs), "algorithm.outputs")
     channels.check_distinct(channels.as_list(run.inputs), channels.as_list(run.outputs), "algorithm.outputs")
     search = _search(run, merged.parameters, config, notes)
@@ -177,7 +177,7 @@ def _from_algorithm(
         trial_inputs=trial_inputs if config is None else build.TrialInputs(_framework(run)),
         failure=failure,
     )
-    built = build.build_program(request, submission.settings, notes)
+    built = build.build_program(request, translation.settings, notes)
     flavor.check_fits(resolved, merged.requirements, built.engine.ascend, "spec.resource")
     role = Role(ROLE, built.program, resolved.nodes, resolved.resources, built.env, leads=True)
     stored = {
@@ -208,7 +208,7 @@ def _search(
 
 
 def _missing_config(path: str | None) -> str:
-    """The cloud creates a job whose file does not exist, and the job fails."""
+    """The failure of a job whose configuration file does not exist. Like the cloud, the service creates the job."""
     return f"{CONFIG_PATH}: there was nothing at {quoted(path)} when the job was created" if path else ""
 
 
@@ -217,7 +217,7 @@ def _framework(run: wire.JobAlgorithm) -> str:
     return locations.source(text, "algorithm.autosearch_framework_path") if text else ""
 
 
-def _from_tasks(document: wire.Job, submission: Submission, notes: list[str]) -> _Parts:
+def _from_tasks(document: wire.Job, translation: TranslationContext, notes: list[str]) -> _Parts:
     """Each task becomes a role. The first one leads."""
     tasks = document.tasks or []
     if len(tasks) > MAX_TASKS:
@@ -231,7 +231,7 @@ def _from_tasks(document: wire.Job, submission: Submission, notes: list[str]) ->
     parts = _Parts({"tasks": []}, (), [], (), "", "")
     counts = (0, 0)
     for index, task in enumerate(tasks):
-        parts, counts = _add_task(parts, task, names[index], index, counts, default_pool, submission, notes)
+        parts, counts = _add_task(parts, task, names[index], index, counts, default_pool, translation, notes)
     if spec.resource:
         parts.stored["resource"] = msgspec.to_builtins(spec.resource)
     if document.algorithm:
@@ -247,13 +247,13 @@ def _add_task(
     index: int,
     counts: tuple[int, int],
     default_pool: str,
-    submission: Submission,
+    translation: TranslationContext,
     notes: list[str],
 ) -> tuple[_Parts, tuple[int, int]]:
     field = f"tasks[{index}].algorithm"
     run = task.algorithm or wire.TaskAlgorithm()
     own = run.job_config or wire.TaskConfig()
-    resolved = _task_flavor(task, default_pool, index, submission)
+    resolved = _task_flavor(task, default_pool, index, translation)
     if parts.cluster and resolved.cluster != parts.cluster:
         detail = f": {quoted(resolved.pool)} must be the pool of the tasks before it: a job runs in one pool."
         raise invalid(errors.INVALID, f"tasks[{index}].task_resource.pool_id", detail)
@@ -267,13 +267,13 @@ def _add_task(
         run.engine or own.engine,
         run.command or "",
         parameters.for_job(own.parameters, f"{field}.job_config.parameters"),
-        channels.inputs(task_inputs, submission.settings, f"{field}.inputs", counts[0]),
+        channels.inputs(task_inputs, translation.settings, f"{field}.inputs", counts[0]),
         channels.outputs(task_outputs, f"{field}.outputs", counts[1]),
         resolved.nodes,
         not resolved.pool,
         index,
     )
-    built = build.build_program(request, submission.settings, notes)
+    built = build.build_program(request, translation.settings, notes)
     flavor.check_fits(resolved, [], built.engine.ascend, f"tasks[{index}].task_resource")
     role = Role(name, built.program, resolved.nodes, resolved.resources, built.env, leads=not index)
     parts.stored["tasks"].append(_stored_task(task, resolved, built, request, name))
@@ -284,22 +284,22 @@ def _add_task(
 
 
 def _task_flavor(
-    task: wire.Task, default_pool: str, index: int, submission: Submission
+    task: wire.Task, default_pool: str, index: int, translation: TranslationContext
 ) -> flavor.ResolvedFlavor:
     field = f"tasks[{index}].task_resource"
     requested = task.task_resource
     if requested is None or requested.node_count is None:
         raise invalid(errors.INVALID, f"{field}.node_count", " is missing.")
     resource = wire.Resource(requested.flavor_id, requested.node_count, requested.pool_id or default_pool)
-    return flavor.resolve(resource, submission.settings, field)
+    return flavor.resolve(resource, translation.settings, field)
 
 
 def _role_names(tasks: list[wire.Task]) -> list[str]:
     names: list[str] = []
     for index, task in enumerate(tasks):
-        spare = (f"{ROLE}{number or ''}" for number in range(len(tasks) + 1))
-        given = {one.role for one in tasks}
-        name = task.role or next(name for name in spare if name not in names and name not in given)
+        default_names = (f"{ROLE}{number or ''}" for number in range(len(tasks) + 1))
+        given = {other.role for other in tasks}
+        name = task.role or next(name for name in default_names if name not in names and name not in given)
         field = f"tasks[{index}].role"
         if not _ROLE.fullmatch(name):
             detail = (
@@ -339,9 +339,9 @@ def _stored_task(
     request: build.ProgramRequest,
     name: str,
 ) -> dict[str, Any]:
-    """`inputs` and `outputs` are the first one, an object as in the answer's tables and in Huawei's SDK.
+    """`inputs` and `outputs` are the first channel, an object as in the answer's tables and in Huawei's SDK.
 
-    `job_config` has the list if there are several.
+    If there are several channels, `job_config` has the list.
     """
     algorithm = {
         key: value

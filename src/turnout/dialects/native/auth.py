@@ -33,7 +33,7 @@ def guard(keys: Keys, no_auth: bool) -> Guard:
 
 
 def _caller(request: Request, keys: Keys, no_auth: bool) -> Caller:
-    """The caller in the project that the parameter `project` names; without it, in its own."""
+    """The caller, acting in the project of the parameter `project` or, without it, in its own project."""
     project = request.query_params.get("project", "")
     if no_auth:
         if project:

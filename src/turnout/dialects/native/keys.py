@@ -46,7 +46,7 @@ class KeyDocument(msgspec.Struct):
 
 
 def key_routes(keys: Keys, bodies: Bodies, guarded: Guard) -> list[Route]:
-    calls = _Calls(keys, bodies)
+    calls = _KeyHandlers(keys, bodies)
     return [
         Route("/turnout/v1/keys", guarded(calls.list), methods=["GET"]),
         Route("/turnout/v1/keys", guarded(calls.create), methods=["POST"]),
@@ -54,7 +54,7 @@ def key_routes(keys: Keys, bodies: Bodies, guarded: Guard) -> list[Route]:
     ]
 
 
-class _Calls:
+class _KeyHandlers:
     def __init__(self, keys: Keys, bodies: Bodies) -> None:
         self._keys = keys
         self._bodies = bodies
@@ -72,13 +72,15 @@ class _Calls:
         if body is None:
             raise ClientDisconnect
         try:
-            wanted = msgspec.json.decode(body, type=NewKey)
+            requested = msgspec.json.decode(body, type=NewKey)
         except msgspec.DecodeError as error:
             raise Invalid(f'send {{"project": "<name>", "label": "<for people>"}}: {error}') from None
-        if wanted.public_key:
-            public = await pools.service.run(pools.OWN, read_public_key, wanted.public_key)
-            return reply.json(_document(await self._keys.create(wanted.project, wanted.label, public)), 201)
-        key = await self._keys.create(wanted.project, wanted.label)
+        if requested.public_key:
+            public = await pools.service.run(pools.OWN, read_public_key, requested.public_key)
+            return reply.json(
+                _document(await self._keys.create(requested.project, requested.label, public)), 201
+            )
+        key = await self._keys.create(requested.project, requested.label)
         return reply.json(msgspec.structs.replace(_document(key), secret=key.secret), 201)
 
     async def revoke(self, request: Request, caller: Caller) -> Response:

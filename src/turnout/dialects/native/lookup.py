@@ -8,18 +8,18 @@ from turnout.errors import NotFound
 from turnout.service import Caller, Jobs, JobView
 
 
-class Found(NamedTuple):
+class FoundJob(NamedTuple):
     caller: Caller
-    """The caller in the project of the job."""
+    """The caller, acting in the project of the job."""
     view: JobView
     older: list[JobView]
     """Older jobs of the same name, the newest first."""
 
 
-async def find_job(jobs: Jobs, request: Request, caller: Caller) -> Found:
-    """Finds a job by id, UUID or name. If several have the name, the newest. Raises NotFound.
+async def find_job(jobs: Jobs, request: Request, caller: Caller) -> FoundJob:
+    """Finds a job by id, UUID or name; the newest one if several have the name. Raises NotFound.
 
-    Root finds a job of any project unless it names one.
+    Without the parameter `project`, root finds jobs of all projects.
     """
     cluster = request.query_params.get("cluster", "")
     everywhere = caller.root and not request.query_params.get("project")
@@ -31,4 +31,4 @@ async def find_job(jobs: Jobs, request: Request, caller: Caller) -> Found:
         raise NotFound(
             f"{error.message}: use its name, its number or its UUID; `tictl job list` shows TI-A's"
         ) from None
-    return Found(caller._replace(project=view.job.project), view, older)
+    return FoundJob(caller._replace(project=view.job.project), view, older)

@@ -25,11 +25,11 @@ from turnout.service.download import Download
 CRC32C = "X-Turnout-Crc32c"
 """Base64 of its four bytes, as Google writes it."""
 
-_MOST = 1000
+_MAX_PAGE = 1000
 
 
 def object_routes(objects: Objects, bodies: Bodies, keys: Keys, guarded: Guard) -> list[Route]:
-    calls = _Calls(objects, bodies, keys)
+    calls = _ObjectHandlers(objects, bodies, keys)
     return [
         Route("/turnout/v1/buckets", guarded(calls.buckets)),
         Route("/turnout/v1/objects", guarded(calls.list)),
@@ -40,7 +40,7 @@ def object_routes(objects: Objects, bodies: Bodies, keys: Keys, guarded: Guard) 
     ]
 
 
-class _Calls:
+class _ObjectHandlers:
     def __init__(self, objects: Objects, bodies: Bodies, keys: Keys) -> None:
         self._objects = objects
         self._bodies = bodies
@@ -52,7 +52,7 @@ class _Calls:
 
     async def list(self, request: Request, caller: Caller) -> Response:
         query = request.query_params
-        limit = query.get("limit", str(_MOST))
+        limit = query.get("limit", str(_MAX_PAGE))
         if not re.fullmatch(r"[1-9]\d{0,5}", limit):
             raise errors.Invalid(f"limit must be a whole number of at least 1, not {limit!r}", field="limit")
         page = await self._objects.list(
@@ -60,9 +60,9 @@ class _Calls:
             caller.project,
             query.get("delimiter", ""),
             query.get("after", ""),
-            min(int(limit), _MOST),
+            min(int(limit), _MAX_PAGE),
         )
-        return reply.json(PageDocument([_document(one) for one in page.objects], page.prefixes, page.next))
+        return reply.json(PageDocument([_document(info) for info in page.objects], page.prefixes, page.next))
 
     async def info(self, request: Request, caller: Caller) -> Response:
         return reply.json(_document(await self._objects.info(_url(request), caller.project)))
@@ -76,9 +76,9 @@ class _Calls:
         known = request.headers.get("if-none-match", "").strip('"')
         if known and known == (await self._objects.info(url, caller.project)).etag:
             return Response(status_code=304)
-        wanted = request.headers.get("if-match", "").strip('"')
+        expected_etag = request.headers.get("if-match", "").strip('"')
         byte_range = request.headers.get("range", "")
-        opened = await self._objects.read(url, caller.project, byte_range, wanted)
+        opened = await self._objects.read(url, caller.project, byte_range, expected_etag)
         headers = _headers(opened.info) | {"Content-Length": str(opened.end - opened.start)}
         whole = opened.end - opened.start == opened.info.size
         if not whole:

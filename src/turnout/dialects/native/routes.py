@@ -52,12 +52,12 @@ class Native:
 
 
 def _routes(context: Context) -> list[Route]:
-    calls = _Calls(context)
+    calls = _JobHandlers(context)
     guarded = guard(context.keys, context.settings.no_auth)
     table: dict[str, Handler] = {
         "/turnout/v1/whoami": calls.whoami,
         "/turnout/v1/clusters": calls.clusters,
-        # The path of a name that contains slashes: routes match after `%2F` is decoded.
+        # `path`, because a job's name can contain slashes: routes match after `%2F` is decoded.
         "/turnout/v1/jobs/{job:path}/explain": calls.explain,
         "/turnout/v1/jobs/{job:path}/wait": calls.wait,
         "/turnout/v1/jobs/{job:path}/logs": calls.logs,
@@ -74,7 +74,7 @@ def _routes(context: Context) -> list[Route]:
     ]
 
 
-class _Calls:
+class _JobHandlers:
     def __init__(self, context: Context) -> None:
         self._keys = context.keys
         self._jobs = context.jobs
@@ -138,7 +138,7 @@ class _Calls:
         follow = request.query_params.get("follow", "false").lower() == "true"
         await self._logs.query(
             view, limit=1, cursor=cursor
-        )  # an invalid cursor is an error before the stream begins
+        )  # so that an invalid cursor becomes an HTTP error, before the stream begins
         stream = until_revoked(self._keys, caller.key, self._stream(caller, view, cursor, follow))
         return StreamingResponse(
             stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
@@ -163,10 +163,14 @@ class _Calls:
 
     async def _last_lines(self, view: JobView) -> LastLines | None:
         """The last lines of the replica that failed first."""
-        failed = [one for one in view.replicas if one.state is ReplicaState.FAILED and one.ended is not None]
+        failed = [
+            replica
+            for replica in view.replicas
+            if replica.state is ReplicaState.FAILED and replica.ended is not None
+        ]
         if view.job.state is not State.FAILED or not failed:
             return None
-        first = min(failed, key=lambda one: one.ended or 0)
+        first = min(failed, key=lambda replica: replica.ended or 0)
         try:
             tail, _ = await self._logs.tail(view, first.name, _LAST_BYTES)
         except errors.TurnoutError:  # its logs are deleted, or its key is missing

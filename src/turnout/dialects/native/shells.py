@@ -13,10 +13,10 @@ from turnout.service import Caller, Jobs
 
 def shell_routes(jobs: Jobs, web_access: WebAccess, guarded: Guard) -> list[Route]:
     async def shells(request: Request, caller: Caller) -> Response:
-        found_job = await find_job(jobs, request, caller)
-        found = await web_access(found_job.caller, found_job.view, str(request.base_url))
+        found = await find_job(jobs, request, caller)
+        uris = await web_access(found.caller, found.view, str(request.base_url))
         return Response(
-            msgspec.json.encode({"uris": found}),
+            msgspec.json.encode({"uris": uris}),
             media_type="application/json",
             headers={"Cache-Control": "no-store"},
         )

@@ -12,8 +12,8 @@ from turnout.dialects.native.auth import Guard
 from turnout.errors import Denied, Invalid, TurnoutError
 from turnout.service import Caller, Sweeper, Swept
 
-_SILENCE_SECONDS = 15
-"""After this time a comment is sent, so that the client does not close the connection."""
+_KEEP_ALIVE_SECONDS = 15
+"""After this time without an event, a comment is sent, so that the client does not close the connection."""
 
 
 def sweep_routes(sweeper: Sweeper, guarded: Guard) -> list[Route]:
@@ -32,22 +32,22 @@ def sweep_routes(sweeper: Sweeper, guarded: Guard) -> list[Route]:
     return [Route("/turnout/v1/sweep", guarded(sweep), methods=["POST"])]
 
 
-async def _events(first: Swept | None, rest: AsyncIterator[Swept]) -> AsyncIterator[bytes]:
+async def _events(first: Swept | None, others: AsyncIterator[Swept]) -> AsyncIterator[bytes]:
     """The sweep ends if the client disconnects."""
     if first:
         yield _event("swept", first)
-    waiting = asyncio.ensure_future(anext(rest, None))
+    waiting = asyncio.ensure_future(anext(others, None))
     try:
         while True:
-            done, _ = await asyncio.wait([waiting], timeout=_SILENCE_SECONDS)
+            done, _ = await asyncio.wait([waiting], timeout=_KEEP_ALIVE_SECONDS)
             if not done:
-                yield b": still at it\n\n"
+                yield b": keep-alive\n\n"
                 continue
             swept = waiting.result()
             if swept is None:
                 break
             yield _event("swept", swept)
-            waiting = asyncio.ensure_future(anext(rest, None))
+            waiting = asyncio.ensure_future(anext(others, None))
     except TurnoutError as error:
         yield _event("error", {"message": error.message})
         return

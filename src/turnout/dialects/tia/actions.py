@@ -104,4 +104,4 @@ async def _with_timeout(query: Awaitable[T]) -> T:
         async with asyncio.timeout(READ_SECONDS):
             return await query
     except TimeoutError:
-        raise TimedOut(f"There was no answer from the store or the engine within {READ_SECONDS} s.") from None
+        raise TimedOut(f"The store or the engine did not answer within {READ_SECONDS} s.") from None

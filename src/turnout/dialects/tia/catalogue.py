@@ -32,14 +32,14 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ps_count: int = 0
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+class _RuntimeEntry(msgspec.Struct, forbid_unknown_fields=True):
     family: str
     wants: str
 
 
 class _Runtimes(msgspec.Struct, forbid_unknown_fields=True):
     families: dict[str, RuntimeFamily]
-    runtimes: dict[str, _Entry]
+    runtimes: dict[str, _RuntimeEntry]
 
 
 CUSTOM = "CUSTOM"

@@ -74,7 +74,7 @@ _CODES: dict[type[TurnoutError], tuple[str, ...]] = {
     errors.Misconfigured: (INTERNAL,),
     TurnoutError: (INTERNAL,),
 }
-"""Best first: an action returns the first code that its table has."""
+"""In the order of preference: an action returns the first code that its table has."""
 
 
 def code_of(error: TurnoutError, action: str) -> str:
@@ -93,5 +93,5 @@ def missing(field: str) -> errors.Invalid:
 
 
 def unknown(field: str, hint: str = "") -> errors.Invalid:
-    message = f"The parameter {field!r} is not known to this action{hint or '.'}"
+    message = f"This action has no parameter {field!r}{hint or '.'}"
     return errors.Invalid(message, field=field, code=UNKNOWN_PARAMETER)

@@ -45,7 +45,7 @@ def parse_all(entries: Sequence[str] | None) -> tuple[Mount, ...]:
         mount = parse(entry, field)
         for other in mounts:
             _check_apart(mount.target, other.target, field)
-        # Code, data and results are all in the first one, which is the working directory: a job reads it.
+        # The first mount is the working directory, with code, data and results. The job reads it, so it must exist.
         is_package = not mounts and mount.source.startswith("cos://")
         mounts.append(msgspec.structs.replace(mount, package=True) if is_package else mount)
     return tuple(mounts)

@@ -48,7 +48,7 @@ class _Call(NamedTuple):
 
     @property
     def project(self) -> str:
-        """The project that root acts in, if not its own. The header is Turnout's own; `tictl --project` sends it."""
+        """The project in which root acts; empty for its own. `tictl --project` sends this header of Turnout's own."""
         return self.headers.get(b"x-turnout-project", b"").decode("latin-1").strip()
 
     def common_parameter(self, header: bytes, name: str) -> str:
@@ -68,8 +68,8 @@ class Tia:
         self._bodies = context.bodies
         self._no_auth = context.settings.no_auth
         self._home_page = context.home_page
-        # A UUID with a random first part for this run and a counter at its end: much cheaper than a random one.
-        self._run = str(uuid.uuid4())[:23]
+        # A UUID that begins with a random part for this process and ends with a counter: cheaper than a random UUID.
+        self._id_prefix = str(uuid.uuid4())[:23]
         self._count = itertools.count(1)
         self._handlers = Actions(context).handlers()
         self._decoders = {name: json_decoder(kind) for name, (kind, _) in self._handlers.items()}
@@ -83,7 +83,7 @@ class Tia:
             response = await self._home_page(Request(scope, receive))
             await response(scope, receive, send)
             return
-        request_id = f"{self._run}-{next(self._count):012x}"
+        request_id = f"{self._id_prefix}-{next(self._count):012x}"
         response = await self._respond(scope, headers, receive, request_id)
         if response is None:
             return
@@ -117,7 +117,7 @@ class Tia:
             return wire.ErrorResponse(request_id, wire.Error(errors.INTERNAL, message))
 
     def _sender(self, headers: dict[bytes, bytes]) -> Sender:
-        """The sender according to the headers. Raises Unauthenticated."""
+        """Identifies the sender by the headers alone, before the body is read. Raises Unauthenticated."""
         if self._no_auth:
             return bodies.known(self._keys.root.project)
         if headers.get(b"authorization", b"").startswith(b"TC3"):
@@ -196,14 +196,14 @@ def _action(call: _Call) -> str:
         )
     if action not in errors.ACTION_CODES:
         raise NotFound(
-            f"There is no action {name!r}; there are {', '.join(errors.ACTION_CODES)}.",
+            f"There is no action {name!r}; use one of {', '.join(errors.ACTION_CODES)}.",
             code=errors.UNKNOWN_ACTION,
         )
     version = call.common_parameter(b"x-tc-version", "Version")
     if not version:
         raise errors.missing("Version")
     if version != VERSION:
-        raise NotFound(f"There is no version {version!r}; there is {VERSION}.", code=errors.UNKNOWN_VERSION)
+        raise NotFound(f"There is no version {version!r}; use {VERSION}.", code=errors.UNKNOWN_VERSION)
     return action
 
 

@@ -97,7 +97,7 @@ def verify_v3(find: Find, method: str, query: bytes, headers: Headers, body: byt
 
 
 def verify_v1(find: Find, method: str, host: str, pairs: Pairs, now: float) -> Key:
-    """The key that signed these parameters. They are decoded, with Signature, and invalid UTF-8 is in surrogates."""
+    """The key that signed the request. `pairs`: its decoded parameters; invalid UTF-8 is in surrogates."""
     parameters = dict(pairs)
     for name in ("SecretId", "Timestamp", "Nonce", "Signature"):
         if not parameters.get(name):
@@ -180,7 +180,7 @@ def _hosts(host: str) -> Iterator[str]:
 
 
 def _header_cases(lines: list[tuple[str, str]]) -> Iterator[str]:
-    """In lower case, as the rule is; then as sent, because the SDKs sign Content-Type and Host as they are."""
+    """In lower case, as the documentation requires; then as received, because the SDKs do not change the case."""
     text = "".join(f"{name}:{value}\n" for name, value in lines)
     lower = text.lower()
     yield lower

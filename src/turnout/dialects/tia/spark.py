@@ -63,6 +63,6 @@ def _command_line(request: wire.JobFields, program: Program, threads: int) -> tu
             options += ["--conf", f"{key}={value}"]
         else:
             raise Invalid(
-                f"RuntimeConf: {key!r} is not known; there are class and spark.*", field="RuntimeConf"
+                f"RuntimeConf: {key!r} is not a setting of Spark; use class and spark.*", field="RuntimeConf"
             )
     return (SUBMIT, *options, *application)

@@ -140,13 +140,11 @@ def _runtime(name: str, settings: Mapping[str, config.RuntimeSettings]) -> Catal
         name = name[:100]
         close = difflib.get_close_matches(name, known, 3)
         hint = (
-            f"did you mean {', '.join(close)}?"
-            if close
-            else "there are tf-1.4.0 to tia-1.8.0-gpu-py3 and others."
+            f"did you mean {', '.join(close)}?" if close else "use one such as tf-1.4.0 or tia-1.8.0-gpu-py3."
         )
         raise Invalid(
             f"RuntimeVersion: {name!r} is not a runtime; {hint} "
-            f"One of your own is declared in the settings as {config.runtime_table(name)}.",
+            f"Declare your own in the settings as {config.runtime_table(name)}.",
             field="RuntimeVersion",
         )
     if runtime.family.not_for_jobs:
@@ -158,7 +156,7 @@ def _runtime(name: str, settings: Mapping[str, config.RuntimeSettings]) -> Catal
 
 
 def _tier(request: wire.JobFields, family: RuntimeFamily) -> Tier:
-    """The machines of a preset; with CUSTOM or without a tier, those of the request's fields."""
+    """The machines of the preset. Without a preset (CUSTOM, or no tier), those of the request's fields."""
     name = (request.scale_tier or "").upper()
     explicit = [field for field, value in _explicit_sizes(request) if value]
     if not family.ps:
@@ -176,11 +174,11 @@ def _tier(request: wire.JobFields, family: RuntimeFamily) -> Tier:
     if tier is None:
         known = ", ".join([*catalogue.tiers(), CUSTOM])
         raise Invalid(
-            f"ScaleTier: {request.scale_tier!r} is not a scale tier; there are {known}.", field="ScaleTier"
+            f"ScaleTier: {request.scale_tier!r} is not a scale tier; use one of {known}.", field="ScaleTier"
         )
     if explicit:
         raise Invalid(
-            f"{explicit[0]} goes with ScaleTier {CUSTOM} only; {name} has its own machines and counts.",
+            f"{explicit[0]} can be set with ScaleTier {CUSTOM} only: {name} has its own machines and counts.",
             field=explicit[0],
         )
     return tier

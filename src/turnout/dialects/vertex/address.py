@@ -34,6 +34,7 @@ class Address(NamedTuple):
 class Query(NamedTuple):
     values: dict[str, str]
     numbers: bool
+    """Whether the caller requested enum numbers in place of names."""
 
 
 def owns(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""A request whose address is parsed and whose caller is known, and the handlers of such requests."""
+"""The request that a handler gets, and the signature of a handler."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from turnout.service import Caller
 
 
 class Call(NamedTuple):
-    """A request whose address is known, and who sent it."""
+    """A request with a parsed address and an authenticated caller."""
 
     caller: Caller
     """Acts in the project that the address names."""

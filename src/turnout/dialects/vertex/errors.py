@@ -66,13 +66,13 @@ _STATUSES: dict[type[TurnoutError], tuple[str, str]] = {
 """The status, and the reason in its details."""
 
 
-class ErrorResponse(NamedTuple):
+class RenderedError(NamedTuple):
     http: int
     status: str
     body: dict[str, Any]
 
 
-def error_response(error: TurnoutError) -> ErrorResponse:
+def error_response(error: TurnoutError) -> RenderedError:
     """If `error.code` is a google.rpc code, it replaces the code of the error's class."""
     status, reason = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
     if error.code in CODES:
@@ -84,7 +84,7 @@ def error_response(error: TurnoutError) -> ErrorResponse:
         "status": status,
         "details": _details(error, reason),
     }
-    return ErrorResponse(http, status, {"error": error_document})
+    return RenderedError(http, status, {"error": error_document})
 
 
 def _details(error: TurnoutError, reason: str) -> list[dict[str, Any]]:

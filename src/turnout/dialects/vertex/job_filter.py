@@ -31,10 +31,10 @@ _OPERATOR = re.compile(r"<=|>=|!=|[=<>:]")
 
 def parse(text: str) -> Query:
     """Raises Invalid with the position of the error."""
-    return _Parser(text).parse()
+    return _JobFilterParser(text).parse()
 
 
-class _Parser(Parser[Query]):
+class _JobFilterParser(Parser[Query]):
     def all_of(self, parts: list[Query]) -> Query:
         return All(*parts)
 
@@ -82,7 +82,7 @@ class _Parser(Parser[Query]):
 
 def _hint(field: str) -> str:
     close = difflib.get_close_matches(field[:100], _FIELDS, 1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(_FIELDS)}"
+    return f"did you mean {close[0]}?" if close else f"use one of {', '.join(_FIELDS)}"
 
 
 def _name(op: Operator, value: Value, at: int) -> Query:
@@ -150,7 +150,7 @@ def _job_state(value: Value) -> JobState:
     if re.fullmatch("[0-9]{1,2}", text) and int(text) in {state.value for state in JobState}:
         return JobState(int(text))
     known = ", ".join(state.name for state in STATES.values())
-    raise invalid(value.at, f"{quoted(text)} is not a state; there are {known}")
+    raise invalid(value.at, f"{quoted(text)} is not a state; use one of {known}")
 
 
 def _time(field: str, op: Operator, value: Value, at: int) -> Query:

@@ -1,4 +1,4 @@
-"""Locations. Every name is valid, because all are this service; the list has those that Google's SDK accepts."""
+"""Locations. Every name is valid, because this service serves all of them. The list has those of Google's SDK."""
 
 from typing import Any
 

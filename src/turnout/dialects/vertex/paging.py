@@ -44,8 +44,8 @@ def read_token(secret: bytes, listing: Listing, token: str) -> int | None:
     except (binascii.Error, ValueError):
         raw = b""
     body, mac = raw[:8], raw[8:]
-    right = len(body) == 8 and hmac.compare_digest(mac, _mac(secret, listing, body))
-    if not right or make_token(secret, listing, int.from_bytes(body)) != token:
+    valid = len(body) == 8 and hmac.compare_digest(mac, _mac(secret, listing, body))
+    if not valid or make_token(secret, listing, int.from_bytes(body)) != token:
         raise Invalid(
             "pageToken must be exactly the nextPageToken of the previous response, with the same parent and filter.",
             field="pageToken",

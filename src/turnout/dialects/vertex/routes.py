@@ -82,10 +82,8 @@ _INSTEAD = {
     "nasJobs": "use a HyperparameterTuningJob (hyperparameterTuningJobs)",
     "studies": "use a HyperparameterTuningJob (hyperparameterTuningJobs)",
 }
-"""What takes the place of a resource of Vertex that Turnout does not have."""
-_OTHERWISE = (
-    "there are CustomJobs (customJobs) and HyperparameterTuningJobs (hyperparameterTuningJobs) of a location"
-)
+"""The advice for resources of Vertex that Turnout does not have."""
+_OTHERWISE = "this service has the customJobs and hyperparameterTuningJobs of a location"
 
 
 class Vertex:

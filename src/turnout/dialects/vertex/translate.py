@@ -40,7 +40,7 @@ _LOST = (Reason.NODE_LOST, Reason.KILLED)
 _CRASHES = Retry(on=(Reason.KILLED, Reason.PROGRAM_FAILED), times=3, codes=_ABORTED)
 _PLATFORM = Retry(on=_LOST, times=3, not_codes=_ABORTED)
 _IN_PLACE = Retry(on=_LOST, times=5, not_codes=_ABORTED)
-_TOGETHER = Retry(on=_LOST, times=_IN_PLACE.times + _PLATFORM.times, not_codes=_ABORTED)
+_WHOLE_JOB = Retry(on=_LOST, times=_IN_PLACE.times + _PLATFORM.times, not_codes=_ABORTED)
 """For `restartJobOnWorkerRestart`: all replicas restart instead of one."""
 
 _INTERNAL = Retry(on=(Reason.STAGING_FAILED,), times=2, not_codes=(0,))
@@ -137,26 +137,26 @@ def job_spec(
 def _kms_key(name: str, installation: Installation, path: FieldPath) -> str:
     if installation.keys is not None and name not in installation.keys:
         raise path.invalid(
-            f"there is no key {quoted(name)} here; the operator can add it to [keyring] in the settings."
+            f"there is no key {quoted(name)} in this service; the operator can add it to [keyring] in the settings."
         )
     return name
 
 
 def _cluster(spec: CustomJobSpec, installation: Installation, path: FieldPath) -> str:
-    wanted = spec.persistent_resource_id
-    if not wanted:
+    resource_id = spec.persistent_resource_id
+    if not resource_id:
         return installation.cluster
-    if wanted not in installation.clusters:
-        where = (path / "persistentResourceId").as_sent
+    if resource_id not in installation.clusters:
+        field = (path / "persistentResourceId").as_sent
         others = ", ".join(sorted(set(installation.clusters) - set(SHARED_CLUSTERS)))
         known = (
             f"there are {others}" if others else "the operator can add it to the settings as [clusters.<id>]"
         )
         raise NotFound(
-            f"{where}: there is no persistent resource {quoted(wanted)}; {known}.",
-            field=where,
+            f"{field}: there is no persistent resource {quoted(resource_id)}; {known}.",
+            field=field,
         )
-    return wanted
+    return resource_id
 
 
 def _used_pools(spec: CustomJobSpec) -> Iterator[tuple[int, WorkerPoolSpec]]:
@@ -176,7 +176,7 @@ def _role(
     if machine_rules.wants_tpu(machine):
         raise Unavailable(
             f"Resources are insufficient in region: {installation.location}. Try a different region or use a different "
-            f"accelerator: there are no TPUs here, as {machine.machine_type} has.",
+            f"accelerator: {machine.machine_type} has TPUs, and this service has none.",
             field=(pool_path / "machineSpec" / "machineType").as_sent,
         )
     if pool.container_spec:
@@ -192,8 +192,8 @@ def _role(
     settings = installation.runtimes.get(program.runtime)
     resources = machine_rules.resources(machine, pool.disk_spec)
     if 0 < installation.disk < resources.disk:
-        most = f"a replica has at most {installation.disk / GIB:.4g} GB here, as [limits] disk says"
-        notes[f"{(pool_path / 'diskSpec' / 'bootDiskSizeGb').as_sent}: {most}"] = None
+        limit = f"a replica has at most {installation.disk / GIB:.4g} GB here ([limits] disk in the settings)"
+        notes[f"{(pool_path / 'diskSpec' / 'bootDiskSizeGb').as_sent}: {limit}"] = None
     return Role(
         name=f"workerpool{index}",
         program=program,
@@ -211,7 +211,7 @@ def _policy(scheduling: Scheduling, notes: dict[str, None]) -> Policy:
     spot = scheduling.strategy in _SPOT
     flexible = scheduling.strategy is _Strategy.FLEX_START
     if scheduling.max_wait_duration and not flexible:
-        notes["maxWaitDuration has no effect: it goes with the strategy FLEX_START"] = None
+        notes["maxWaitDuration has no effect without the strategy FLEX_START"] = None
     retries, in_place = _retries(scheduling)
     return Policy(
         retries=retries,
@@ -230,7 +230,7 @@ def _retries(scheduling: Scheduling) -> tuple[tuple[Retry, ...], Retry | None]:
     if scheduling.disable_retries:
         return (), None
     if scheduling.restart_job_on_worker_restart:
-        return (_CRASHES, _TOGETHER, _INTERNAL), None
+        return (_CRASHES, _WHOLE_JOB, _INTERNAL), None
     return (_CRASHES, _PLATFORM, _INTERNAL), _IN_PLACE
 
 

@@ -1,4 +1,4 @@
-"""Several calls in one `multipart/mixed` request. Its parts are HTTP requests, those of the reply are responses."""
+"""Batch requests: the parts of a `multipart/mixed` body are HTTP requests, and those of the answer are responses."""
 
 import re
 import secrets
@@ -19,7 +19,7 @@ from turnout.gateways.gcs.multipart import boundary
 _MAX_BODY = 10 << 20
 _MAX_CALLS = 1000
 _MAX_REPLIES = 16 << 20
-"""The most bytes of all responses together. Calls beyond that are refused."""
+"""The maximum size of all responses of a batch. When it is reached, the remaining calls are refused."""
 
 _BLANK = re.compile(rb"\r?\n\r?\n")
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (\S{1,16000}) HTTP/1\.[01]")
@@ -27,7 +27,7 @@ _REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (\S{1,16000}) HTTP/1\.[01]")
 Send = Callable[[Request], Awaitable[Response]]
 
 
-class _Part(NamedTuple):
+class _BatchPart(NamedTuple):
     content_id: str
     method: str
     target: str
@@ -58,7 +58,7 @@ async def answer(bodies: Bodies, request: Request, project: str, send: Send) -> 
     return _joined(replies)
 
 
-def _split(body: bytes, limit: bytes) -> list[_Part]:
+def _split(body: bytes, limit: bytes) -> list[_BatchPart]:
     pieces = re.split(rb"(?:^|\r?\n)--" + re.escape(limit) + rb"(?=--|[ \t]*\r?\n)", body)
     if len(pieces) < 3 or pieces[0].strip() or not pieces[-1].startswith(b"--"):
         raise errors.Invalid(
@@ -69,14 +69,14 @@ def _split(body: bytes, limit: bytes) -> list[_Part]:
     return [_part(piece) for piece in pieces[1:-1]]
 
 
-def _part(piece: bytes) -> _Part:
+def _part(piece: bytes) -> _BatchPart:
     outer, *rest = _BLANK.split(piece, 1)
     head, *body = _BLANK.split(rest[0].lstrip(b"\r\n") if rest else b"", 1)
     first, *lines = re.split(rb"\r?\n", head)
     line = _REQUEST_LINE.fullmatch(first.strip())
     if line is None:
         raise errors.Invalid("a part of a batch must be an HTTP request: DELETE /storage/v1/b/… HTTP/1.1")
-    return _Part(
+    return _BatchPart(
         dict(_headers(re.split(rb"\r?\n", outer))).get(b"content-id", b"").decode("latin-1"),
         line[1].decode(),
         line[2].decode("latin-1"),
@@ -90,7 +90,7 @@ def _headers(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
     return [(name.strip().lower(), value.strip()) for name, _, value in pairs]
 
 
-async def _carry_out(request: Request, part: _Part, send: Send) -> Response:
+async def _carry_out(request: Request, part: _BatchPart, send: Send) -> Response:
     try:
         return await send(_inner_request(request, part))
     except errors.TurnoutError as error:
@@ -99,7 +99,7 @@ async def _carry_out(request: Request, part: _Part, send: Send) -> Response:
         return error_responses.unexpected(request, error)
 
 
-def _inner_request(request: Request, part: _Part) -> Request:
+def _inner_request(request: Request, part: _BatchPart) -> Request:
     """The headers of the batch apply to each call, except those about the body and those that the call sets itself."""
     try:
         target = urlsplit(part.target)

@@ -1,4 +1,4 @@
-"""Authenticates callers."""
+"""Authenticates callers, by a token or by the user who owns the connection."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from turnout.config import Settings
 from turnout.errors import Unauthenticated
 
 WhyNotOwner = Callable[[Scope], str]
-"""Returns empty text if a request surely comes from the user who runs the service, on this machine; else why not."""
+"""Returns why a request may not come from the user who runs the service on this machine; empty if it certainly does."""
 
 
 class GcsCallers:
@@ -43,8 +43,8 @@ class GcsCallers:
         reason = self._why_not(request)
         if reason:
             raise Unauthenticated(
-                f"send Authorization: Bearer <token>. Only the user who runs the service needs none, on"
-                f" its own machine ({reason}); [storage.gcs] anonymous = true accepts everybody"
+                "send Authorization: Bearer <token>. Without a token, only the user who runs the service has access, "
+                f"on the same machine ({reason}); [storage.gcs] anonymous = true gives everybody access"
             )
         return root.project, root.id
 

@@ -23,10 +23,10 @@ from turnout.storage.streams import FileStream, byte_range
 _MAX_RESULTS = 1000
 _MAX_COMPOSED = 32
 _MAX_PAGES = 10
-"""The most pages that one request for a list with a pattern reads."""
+"""The maximum number of pages that one request for a list with a pattern reads."""
 
 
-class _Part(NamedTuple):
+class _ComposePart(NamedTuple):
     """An object that becomes a part of another one."""
 
     name: str
@@ -63,7 +63,7 @@ class Calls:
         return JSONResponse(resources.bucket(_base(request), ref.bucket, created))
 
     async def change_bucket(self, request: Request, ref: ObjectRef) -> Response:
-        """Changes nothing: fields that promise nothing, such as labels, are ignored."""
+        """Changes nothing. Refuses fields that are not supported, and ignores those without effect, such as labels."""
         unsupported.check_bucket(await read_document(self._bodies, request, ref.project))
         return await self.bucket(request, ref)
 
@@ -90,12 +90,12 @@ class Calls:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         page = await pools.disk.run(ref.project, self._list, ref, prefix, delimiter, after, limit, glob)
         end = query.get("endOffset", "")
-        objects = [one for one in page.objects if not end or one.key < end]
-        prefixes = [one for one in page.prefixes if not end or one < end]
+        objects = [info for info in page.objects if not end or info.key < end]
+        prefixes = [name for name in page.prefixes if not end or name < end]
         document: resources.Document = {"kind": "storage#objects"}
         if prefixes:
             document["prefixes"] = prefixes
-        document["items"] = [resources.object_(_base(request), ref.bucket, one) for one in objects]
+        document["items"] = [resources.object_(_base(request), ref.bucket, info) for info in objects]
         if page.next and not (end and page.next >= end):
             document["nextPageToken"] = page_token.encode(page.next)
         return JSONResponse(document)
@@ -182,7 +182,7 @@ class Calls:
         sources = document.get("sourceObjects")
         if not isinstance(sources, list) or not 0 < len(sources) <= _MAX_COMPOSED:
             raise Invalid(f"sourceObjects must name 1 to {_MAX_COMPOSED} objects", field="sourceObjects")
-        parts = [_composed(one) for one in sources]
+        parts = [_composed(source) for source in sources]
         target = document.get("destination")
         destination = target if isinstance(target, dict) else {}
         unsupported.check_object(destination)
@@ -200,8 +200,10 @@ class Calls:
             prefix = glob.prefix
         for _ in range(_MAX_PAGES):
             page = self._embedded.list(ref.bucket, ref.project, prefix, delimiter, after, limit)
-            objects = [one for one in page.objects if glob.matches(one.key)]
-            prefixes = [one for one in page.prefixes if glob.matches(one) or glob.matches(one.rstrip("/"))]
+            objects = [info for info in page.objects if glob.matches(info.key)]
+            prefixes = [
+                name for name in page.prefixes if glob.matches(name) or glob.matches(name.rstrip("/"))
+            ]
             after = page.next
             if objects or prefixes or not after:
                 return ObjectPage(objects, prefixes, after)
@@ -234,7 +236,9 @@ class Calls:
         except (AlreadyExists, WrongState) as error:
             raise Precondition(error.message) from None
 
-    def _compose(self, ref: ObjectRef, parts: list[_Part], destination: dict, expect: int | None) -> Info:
+    def _compose(
+        self, ref: ObjectRef, parts: list[_ComposePart], destination: dict, expect: int | None
+    ) -> Info:
         content_type = destination.get("contentType")
         writer = self._embedded.writer(
             ref.bucket,
@@ -266,14 +270,17 @@ class Calls:
             writer.abort()
 
 
-def _composed(source: Any) -> _Part:
+def _composed(source: Any) -> _ComposePart:
     name = source.get("name") if isinstance(source, dict) else None
     if not isinstance(name, str) or not name:
         raise Invalid("each of sourceObjects must have a name", field="sourceObjects")
     conditions = source.get("objectPreconditions")
     expected = conditions.get("ifGenerationMatch") if isinstance(conditions, dict) else None
-    wanted = (source.get("generation"), expected)
-    return _Part(name, *(None if one is None else whole_number(str(one), "generation") for one in wanted))
+    return _ComposePart(name, _generation(source.get("generation")), _generation(expected))
+
+
+def _generation(value: Any) -> int | None:
+    return None if value is None else whole_number(str(value), "generation")
 
 
 def _base(request: Request) -> str:

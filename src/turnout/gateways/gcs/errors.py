@@ -60,7 +60,7 @@ def unexpected(request: Request, error: Exception) -> Response:
 
 
 def _response(status: int, reason: str, message: str) -> Response:
-    one = {"message": message, "domain": "global", "reason": reason}
-    body = msgspec.json.encode({"error": {"code": status, "message": message, "errors": [one]}})
+    item = {"message": message, "domain": "global", "reason": reason}
+    body = msgspec.json.encode({"error": {"code": status, "message": message, "errors": [item]}})
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return Response(body, status, headers, "application/json")

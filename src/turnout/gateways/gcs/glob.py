@@ -11,7 +11,7 @@ from turnout.errors import Invalid
 _LONGEST = 1024
 _MOST_ALTERNATIVES = 100
 _MOST_STEPS = 10_000
-"""The most steps that are cached."""
+"""The maximum number of cached steps."""
 
 _SPECIAL = frozenset("*?[{\\")
 
@@ -19,7 +19,7 @@ States = frozenset[tuple[int, int]]
 """(alternative, position in it) for each way in which the pattern can match the key so far."""
 
 
-class _Token:
+class _PatternToken:
     def __init__(self, fits: Callable[[str], bool], repeats: bool = False, directories: bool = False) -> None:
         self.fits = fits
         self.repeats = repeats
@@ -35,7 +35,7 @@ class Glob:
             raise _invalid(pattern, f"is longer than {_LONGEST} characters")
         self.prefix = _literal_prefix(pattern)
         """Every key that matches begins with it."""
-        self._alternatives = [_tokens(one, pattern) for one in _expand(pattern, pattern)]
+        self._alternatives = [_tokens(alternative, pattern) for alternative in _expand(pattern, pattern)]
         starts = range(len(self._alternatives))
         self._start = frozenset(state for index in starts for state in self._closure(index, 0))
         self._steps: dict[tuple[States, str], States] = {}
@@ -96,7 +96,7 @@ def _expand(pattern: str, whole: str) -> list[str]:
 
 
 def _braces(pattern: str, whole: str) -> tuple[int, int, list[int]]:
-    """Where the first pair of braces begins and ends, and its commas. -1 if there is none."""
+    """The positions of the first pair of braces and of its commas. -1 if there is none."""
     begin, depth, at = -1, 0, 0
     commas: list[int] = []
     while at < len(pattern):
@@ -119,31 +119,31 @@ def _braces(pattern: str, whole: str) -> tuple[int, int, list[int]]:
     return -1, -1, []
 
 
-def _tokens(pattern: str, whole: str) -> list[_Token]:
-    tokens: list[_Token] = []
+def _tokens(pattern: str, whole: str) -> list[_PatternToken]:
+    tokens: list[_PatternToken] = []
     at = 0
     while at < len(pattern):
         character = pattern[at]
         if pattern.startswith("**/", at) and (at == 0 or pattern[at - 1] == "/"):
-            tokens.append(_Token(lambda one: True, repeats=True, directories=True))
+            tokens.append(_PatternToken(lambda letter: True, repeats=True, directories=True))
             at += 2
         elif pattern.startswith("**", at):
-            tokens.append(_Token(lambda one: True, repeats=True))
+            tokens.append(_PatternToken(lambda letter: True, repeats=True))
             at += 1
         elif character == "*":
-            tokens.append(_Token(lambda one: one != "/", repeats=True))
+            tokens.append(_PatternToken(lambda letter: letter != "/", repeats=True))
         elif character == "?":
-            tokens.append(_Token(lambda one: one != "/"))
+            tokens.append(_PatternToken(lambda letter: letter != "/"))
         elif character == "[":
             end = _class_end(pattern, at, whole)
-            tokens.append(_Token(_class(pattern[at + 1 : end], whole)))
+            tokens.append(_PatternToken(_class(pattern[at + 1 : end], whole)))
             at = end
         else:
             if character == "\\":
                 at += 1
                 if at == len(pattern):
                     raise _invalid(whole, "ends with a backslash")
-            tokens.append(_Token(lambda one, wanted=pattern[at]: one == wanted))
+            tokens.append(_PatternToken(lambda letter, wanted=pattern[at]: letter == wanted))
         at += 1
     return tokens
 
@@ -167,7 +167,7 @@ def _class(text: str, whole: str) -> Callable[[str], bool]:
             raise _invalid(whole, f"has the range {text[at]}-{last}, which is empty")
         ranges.append((text[at], last))
         at += 3 if text[at + 1 : at + 2] == "-" and at + 2 < len(text) else 1
-    return lambda one: one != "/" and outside != any(low <= one <= high for low, high in ranges)
+    return lambda letter: letter != "/" and outside != any(low <= letter <= high for low, high in ranges)
 
 
 def _invalid(pattern: str, why: str) -> Invalid:

@@ -13,7 +13,7 @@ _MAX_HEAD = 1 << 20
 async def split(content_type: str, body: AsyncIterator[bytes]) -> tuple[dict, str, AsyncIterator[bytes]]:
     """The metadata, the content type of the media part, and a stream of its bytes. Raises Invalid.
 
-    Lines end with CRLF or, as gcloud and gcsfs send them, with LF: all of them as the first one does.
+    Lines end with CRLF or, from gcloud and gcsfs, with LF. All lines must end like the first one.
     """
     opening = b"--" + boundary(content_type)
     text = await _until(b"", body, lambda text: b"\n" in text or len(text) > 1000)

@@ -170,4 +170,4 @@ def _parts(request: Request, base: str) -> list[str]:
 
 
 def _unknown(request: Request) -> errors.TurnoutError:
-    return errors.Unsupported(f"{request.method} {request.url.path} is not a call that this service knows")
+    return errors.Unsupported(f"{request.method} {request.url.path} is not supported")

@@ -23,9 +23,9 @@ from turnout.gateways.gcs.errors import Gone
 from turnout.storage.streams import PIECE, coalesced
 
 COMPLETE_SECONDS = 3600.0
-"""How long a client can request a lost response again."""
+"""How long a completed session is kept, so that a client can request a lost response again."""
 _GONE = ".gone-"
-_FEW = 64
+_MIN_CHECK = 64
 
 
 class ObjectRef(NamedTuple):
@@ -51,7 +51,7 @@ class UploadTarget(msgspec.Struct):
     made_by: str = ""
     """The id of the key that began it."""
     sizes: tuple[int, int] | None = None
-    """The least and the most bytes that the signer of its URL allows."""
+    """The minimum and maximum size that the signer of its URL allows."""
 
 
 class Session:
@@ -157,7 +157,7 @@ class UploadSessions:
         """`uploads`: a directory on the buckets' file system, so that complete uploads are moved without a copy."""
         self._uploads = uploads
         self._open: dict[str, Session] = {}
-        self._check_at = _FEW
+        self._check_at = _MIN_CHECK
         """When this many sessions are open, those that the sweep has removed are dropped from memory."""
 
     @property
@@ -174,7 +174,7 @@ class UploadSessions:
         return name
 
     def find(self, name: str) -> Session:
-        """The id is the permission: it cannot be guessed. Raises NotFound."""
+        """The id alone gives access, because it cannot be guessed. Raises NotFound."""
         known = self._open.get(name)
         if known is not None and known.directory.exists():
             return known
@@ -190,7 +190,7 @@ class UploadSessions:
         for name, session in list(self._open.items()):
             if not session.directory.exists():
                 self._open.pop(name, None)
-        self._check_at = max(_FEW, 2 * len(self._open))
+        self._check_at = max(_MIN_CHECK, 2 * len(self._open))
 
     def cancel(self, name: str) -> None:
         session = self.find(name)
@@ -226,7 +226,7 @@ def clear(uploads: Callable[[], Path], before: float, dry: bool) -> tuple[int, i
 def _expired(directory: Path, before: float) -> tuple[int, bool]:
     """The size of a session, and whether it can be removed."""
     found = {entry.name: entry.stat() for entry in os.scandir(directory)}
-    size = sum(one.st_size for one in found.values())
+    size = sum(status.st_size for status in found.values())
     if directory.name.startswith(_GONE):
         return size, True
     if response := found.get("answer"):

@@ -1,4 +1,4 @@
-"""What a client may ask for and this gateway does not have. To ignore it would be wrong, so it is refused."""
+"""Refuses features of GCS that this gateway does not have and that a client must not believe to be in effect."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ _NO_ACCESS_LISTS = "there are no access lists: a bucket belongs to a project"
 _NO_KEYS = "objects are not encrypted with keys of clients"
 _NO_ENCODING = "objects are served as they are stored"
 _NO_VERSIONS = "only the newest version of an object is kept"
+_NO_HOLDS = "objects can always be deleted"
 
 _PARAMETERS = {
     "ifMetagenerationMatch": _NO_METAGENERATION,
@@ -35,22 +36,22 @@ _HEADERS = {
 _OBJECT_FIELDS = {
     "acl": _NO_ACCESS_LISTS,
     "contentEncoding": _NO_ENCODING,
-    "eventBasedHold": "nothing would keep the object",
-    "temporaryHold": "nothing would keep the object",
-    "retention": "nothing would keep the object",
+    "eventBasedHold": _NO_HOLDS,
+    "temporaryHold": _NO_HOLDS,
+    "retention": _NO_HOLDS,
 }
 _BUCKET_FIELDS = {
     "acl": _NO_ACCESS_LISTS,
     "defaultObjectAcl": _NO_ACCESS_LISTS,
     "encryption": _NO_KEYS,
     "lifecycle": "objects stay until somebody deletes them",
-    "retentionPolicy": "nothing would keep the objects",
+    "retentionPolicy": _NO_HOLDS,
     "versioning": _NO_VERSIONS,
 }
 
 
 def check(request: Request) -> None:
-    """The parameters and headers of any call. Raises Unsupported."""
+    """Checks the parameters and headers of any call. Raises Unsupported."""
     _refuse(_PARAMETERS, request.query_params)
     _refuse(_HEADERS, request.headers)
     if request.query_params.get("softDeleted", "").lower() == "true":
@@ -61,21 +62,21 @@ def check(request: Request) -> None:
 
 
 def check_object(document: dict[str, Any]) -> None:
-    """The fields of an object in a request. Raises Unsupported."""
+    """Checks the fields of an object in a request. Raises Unsupported."""
     _refuse(_OBJECT_FIELDS, document)
 
 
 def check_bucket(document: dict[str, Any]) -> None:
-    """The fields of a bucket in a request. Raises Unsupported."""
+    """Checks the fields of a bucket in a request. Raises Unsupported."""
     _refuse(_BUCKET_FIELDS, document)
 
 
 def _refuse(known: dict[str, str], given: Any) -> None:
     for name, why in known.items():
-        if _asks(given.get(name)):
+        if _is_set(given.get(name)):
             raise Unsupported(f"{name} is not supported: {why}", field=name)
 
 
-def _asks(value: Any) -> bool:
-    """`{"enabled": false}` and `{"rule": []}` ask for what is the case anyway."""
-    return any(map(_asks, value.values())) if isinstance(value, dict) else bool(value)
+def _is_set(value: Any) -> bool:
+    """Whether the value turns a feature on. `{"enabled": false}` and `{"rule": []}` do not."""
+    return any(map(_is_set, value.values())) if isinstance(value, dict) else bool(value)

@@ -291,8 +291,8 @@ def _hash_header(request: Request) -> dict[str, str]:
     """`X-Goog-Hash: crc32c=…,md5=…` or Content-MD5."""
     found: dict[str, str] = {}
     for header in request.headers.getlist("x-goog-hash"):
-        for one in header.split(","):
-            name, _, value = one.strip().partition("=")
+        for pair in header.split(","):
+            name, _, value = pair.strip().partition("=")
             if name in ("crc32c", "md5"):
                 found[name] = value
     if plain := request.headers.get("content-md5"):

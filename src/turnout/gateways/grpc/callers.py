@@ -13,17 +13,17 @@ from turnout.gateways.grpc.setup import GatewaySetup
 from turnout.gateways.grpc.transcode import RestCall
 
 _KNOWN_SECONDS = 30
-_KNOWN_MOST = 1024
-_EVERYWHERE = ("0.0.0.0", "::")
+_MAX_KNOWN = 1024
+_ANY_ADDRESS = ("0.0.0.0", "::")
 _WHOAMI = RestCall("GET", "/turnout/v1/whoami", b"")
-_ANYTHING = RestCall("GET", "/v1/projects/default/locations", b"")
+_LOCATIONS = RestCall("GET", "/v1/projects/default/locations", b"")
 
 
 class UnknownCaller(TurnoutError):
-    """The service does not know the caller. `answer` is its response."""
+    """The service did not authenticate the caller. `answer` is its response."""
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__("the caller is not known")
+        super().__init__("the service did not authenticate the caller")
         self.answer = answer
 
 
@@ -37,8 +37,8 @@ class _Known(NamedTuple):
 
 
 class GrpcCallers:
-    """Caches the tokens of known callers for a while. This only decides whether a message is read: the service
-    authenticates each call itself.
+    """Caches the tokens of known callers for a while. The cache only decides whether a message is read: the service
+    authenticates each call again.
     """
 
     def __init__(self, rest: Rest, setup: GatewaySetup) -> None:
@@ -56,23 +56,23 @@ class GrpcCallers:
         known = self._known.get(key)
         if known is None or known.until < time.monotonic():
             known = self._known[key] = _Known(
-                await self._ask(authorization), time.monotonic() + _KNOWN_SECONDS
+                await self._fetch_project(authorization), time.monotonic() + _KNOWN_SECONDS
             )
-            while len(self._known) > _KNOWN_MOST:
+            while len(self._known) > _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
         return known.project
 
-    async def _ask(self, authorization: list[str]) -> str:
+    async def _fetch_project(self, authorization: list[str]) -> str:
         answer = await self._rest.send(_WHOAMI, "", authorization)
         if answer.http == 200:
             return msgspec.json.decode(answer.body, type=_Whoami).project
         # This call's error has Google's format.
-        raise UnknownCaller(await self._rest.send(_ANYTHING, "", authorization))
+        raise UnknownCaller(await self._rest.send(_LOCATIONS, "", authorization))
 
 
 def service_address(ends: Ends, setup: GatewaySetup) -> str:
     """The address of the service as the caller sees it, for links in answers. gRPC does not send it."""
-    host = ends.server[0] if setup.host in _EVERYWHERE else setup.host
+    host = ends.server[0] if setup.host in _ANY_ADDRESS else setup.host
     host = host.removeprefix("::ffff:") if "." in host else host
     port = setup.rest.rpartition(":")[2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
-MOST = 512
-"""The most open connections. Each may fill buffers of 64 KB."""
+MAX_CONNECTIONS = 512
+"""The maximum number of open connections. Each may fill buffers of 64 KB."""
 _BACKLOG = 4096
 _BUFFER = 64 << 10
 
@@ -66,14 +66,14 @@ class Connections:
         return client.ends if client else None
 
     def trust(self, peer: str) -> None:
-        """Marks the connection as used by a known caller: others are closed first when there are too many."""
+        """Marks the connection as one of a known caller. When there are too many, others are closed first."""
         if client := self._open.get(peer):
             client.known = True
 
     async def connect(self, client: "_Client") -> None:
-        """Connects it to gRPC. Closes another one if there are too many."""
-        if len(self._open) >= MOST:
-            strangers = (one for one in self._open.values() if not one.known)
+        """Connects the client to gRPC. Closes another connection if there are too many."""
+        if len(self._open) >= MAX_CONNECTIONS:
+            strangers = (other for other in self._open.values() if not other.known)
             self.lost(next(strangers, next(iter(self._open.values()))))
         loop = asyncio.get_running_loop()
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -160,7 +160,7 @@ class _Client(_End):
         self._connecting = asyncio.ensure_future(self._connections.connect(self))
 
     def begin(self) -> None:
-        """Call it when the connection to gRPC is open."""
+        """Starts the relay, when the connection to gRPC is open."""
         if self.closed:
             self.inner.close()
             return

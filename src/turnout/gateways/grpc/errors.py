@@ -16,7 +16,7 @@ from turnout.gateways.grpc.transcode import BadResponse
 Status = status_pb2.Status
 
 _DOMAIN = "aiplatform.googleapis.com"
-_ROOM = 3000
+_MAX_BYTES = 3000
 """Bytes for the text, and the same for the details: clients refuse responses with more than 8 KiB of metadata."""
 
 _CODES = {
@@ -37,7 +37,7 @@ _CODES = {
 }
 """Codes by HTTP status, for responses that do not name a code."""
 
-_OURS: dict[type[TurnoutError], str] = {
+_GATEWAY_CODES: dict[type[TurnoutError], str] = {
     Busy: "RESOURCE_EXHAUSTED",
     Denied: "PERMISSION_DENIED",
     Invalid: "INVALID_ARGUMENT",
@@ -48,7 +48,7 @@ _OURS: dict[type[TurnoutError], str] = {
 
 def of_error(error: TurnoutError) -> Status:
     """An error of the gateway itself."""
-    code = _OURS.get(type(error), "INTERNAL")
+    code = _GATEWAY_CODES.get(type(error), "INTERNAL")
     return status(code, error.message, code)
 
 
@@ -61,7 +61,7 @@ def of_answer(http: int, body: bytes) -> Status:
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError, ValueError):
         text = body.decode(errors="replace").strip() or f"the service answered with HTTP {http}"
         return status(_CODES.get(http, "UNKNOWN"), text)
-    return _small(Status(code=number, message=message, details=_packed(details)))
+    return _shortened(Status(code=number, message=message, details=_packed(details)))
 
 
 def status(code: str, message: str, reason: str = "") -> Status:
@@ -69,25 +69,25 @@ def status(code: str, message: str, reason: str = "") -> Status:
     found = Status(code=code_pb2.Code.Value(code), message=message)
     if reason:
         found.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason, domain=_DOMAIN))
-    return _small(found)
+    return _shortened(found)
 
 
 def _packed(details: Any) -> list[any_pb2.Any]:
     packed: list[any_pb2.Any] = []
-    for one in details if isinstance(details, list) else ():
+    for detail in details if isinstance(details, list) else ():
         try:
-            packed.append(json_format.ParseDict(one, any_pb2.Any(), ignore_unknown_fields=True))
+            packed.append(json_format.ParseDict(detail, any_pb2.Any(), ignore_unknown_fields=True))
         except (json_format.ParseError, AttributeError, TypeError):
             continue  # this detail cannot be decoded: keep the others
     return packed
 
 
-def _small(found: Status) -> Status:
+def _shortened(found: Status) -> Status:
     """Shortens the text, which is sent percent-encoded (up to nine bytes per letter) and again in the details."""
     text = found.message
-    while len(quote(text)) > _ROOM:
-        text = text[: min(len(text) * _ROOM // len(quote(text)), len(text) - 1)]
+    while len(quote(text)) > _MAX_BYTES:
+        text = text[: min(len(text) * _MAX_BYTES // len(quote(text)), len(text) - 1)]
     found.message = text if text == found.message else text.rstrip() + " …"
-    while found.details and found.ByteSize() > _ROOM:
+    while found.details and found.ByteSize() > _MAX_BYTES:
         del found.details[-1]
     return found

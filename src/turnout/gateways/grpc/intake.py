@@ -8,14 +8,14 @@ from typing import Self
 
 from turnout.errors import Busy
 
-AT_ONCE = 4
-EACH = 2
-"""The most messages of one project at once."""
+MAX_MESSAGES = 4
+MAX_PROJECT_MESSAGES = 2
+"""The maximum number of messages that one project sends at once."""
 SMALL = 64 << 10
 """A message that is no larger counts only until it has arrived; a larger one until its call is answered."""
 SECONDS = 60
 SLOW_SECONDS = 5.0
-"""A caller that takes longer to send a message is refused if others wait."""
+"""A caller that takes longer to send a message may be refused while others wait."""
 
 
 class Intake:
@@ -64,18 +64,18 @@ class Intake:
             asyncio.get_running_loop().call_later(0.1, self._give_back)
 
     def _may_enter(self, slot: "MessageSlot") -> bool:
-        mine = sum(one.project == slot.project for one in self._held)
-        return len(self._held) < AT_ONCE and mine < EACH
+        of_project = sum(held.project == slot.project for held in self._held)
+        return len(self._held) < MAX_MESSAGES and of_project < MAX_PROJECT_MESSAGES
 
     def _interrupt_slow(self) -> None:
-        """Interrupts a slow sender for each waiting one, and repeats that as long as somebody waits."""
+        """Interrupts a slow sender for each waiting one. Repeats that as long as senders wait."""
         if self._timer:
             self._timer.cancel()
         self._timer = None
         now = asyncio.get_running_loop().time()
-        slow = [one for one in self._held if one.slow(now)]
-        for one in slow[: len(self._waiting)]:
-            one.give_way()
+        slow = [sender for sender in self._held if sender.slow(now)]
+        for sender in slow[: len(self._waiting)]:
+            sender.interrupt()
         if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(SLOW_SECONDS / 4, self._interrupt_slow)
 
@@ -89,7 +89,7 @@ class MessageSlot:
         self._intake = intake
         self._began = 0.0
         self._clock: asyncio.Timeout | None = None
-        self._gave_way = False
+        self._interrupted = False
 
     async def __aenter__(self) -> Self:
         await self._intake.enter(self)
@@ -107,7 +107,7 @@ class MessageSlot:
             async with asyncio.timeout(SECONDS) as self._clock:
                 message = await read()
         except TimeoutError:
-            if self._gave_way:
+            if self._interrupted:
                 raise Busy("the message came too slowly while others waited: send it again") from None
             raise Busy(f"the message did not arrive within {SECONDS} seconds") from None
         finally:
@@ -120,7 +120,7 @@ class MessageSlot:
     def slow(self, now: float) -> bool:
         return self._clock is not None and now - self._began > SLOW_SECONDS
 
-    def give_way(self) -> None:
+    def interrupt(self) -> None:
         if self._clock:
-            self._gave_way = True
+            self._interrupted = True
             self._clock.reschedule(0)

@@ -51,15 +51,15 @@ _KINDS = {"CustomJob": "customJobs", "HyperparameterTuningJob": "hyperparameterT
 
 def _of_kind(messages: MessageClasses, version: str, kind: str, collection: str) -> dict[str, Method]:
     job, operation, empty = messages[kind], operations_pb2.Operation, empty_pb2.Empty
-    one, every = f"/{version}/{{name}}", f"/{version}/{{parent}}/{collection}"
+    resource_path, collection_path = f"/{version}/{{name}}", f"/{version}/{{parent}}/{collection}"
     name = f"{_LOCATION}/{collection}/*"
     body = kind[0].lower() + kind[1:]
     table: dict[str, tuple[Any, ...]] = {
-        f"Create{kind}": (job, "POST", every, _LOCATION, body),
-        f"Get{kind}": (job, "GET", one, name),
-        f"List{kind}s": (messages[f"List{kind}sResponse"], "GET", every, _LOCATION),
-        f"Delete{kind}": (operation, "DELETE", one, name),
-        f"Cancel{kind}": (empty, "POST", one + ":cancel", name, "*"),
+        f"Create{kind}": (job, "POST", collection_path, _LOCATION, body),
+        f"Get{kind}": (job, "GET", resource_path, name),
+        f"List{kind}s": (messages[f"List{kind}sResponse"], "GET", collection_path, _LOCATION),
+        f"Delete{kind}": (operation, "DELETE", resource_path, name),
+        f"Cancel{kind}": (empty, "POST", resource_path + ":cancel", name, "*"),
     }
     return {rpc: Method(messages[f"{rpc}Request"], *rule) for rpc, rule in table.items()}
 

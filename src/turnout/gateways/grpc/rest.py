@@ -42,7 +42,7 @@ class Rest:
             ("Content-Type", "application/json"),
             *self._own,
         ]
-        headers += [("Authorization", one) for one in authorization]
+        headers += [("Authorization", value) for value in authorization]
         try:
             response = await self._pool.request(
                 call.verb,

@@ -28,10 +28,10 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", _REQUEST_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_concurrent_streams", 100),
-    # The most that a client can send before its message is read: 64 KB for each connection.
+    # Limits what a client can send before its message is read to 64 KB for each connection.
     ("grpc.http2.bdp_probe", 0),
 ]
-_INSTEAD = "programs run as a CustomJob (JobService/CreateCustomJob)"
+_INSTEAD = "use a CustomJob (JobService/CreateCustomJob) to run a program"
 _STATUSES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -71,8 +71,8 @@ class _Handlers(grpc.GenericRpcHandler):
         self._methods = methods()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        # As streams, because gRPC reads their messages only on request. Messages are bytes here, so that one that
-        # cannot be decoded gets an ordinary error.
+        # All calls are streams here, because gRPC reads the messages of a stream only on request. Messages are bytes,
+        # so that a message that cannot be decoded gets an ordinary error.
         name = handler_call_details.method
         method = self._methods.get(name)
         return grpc.stream_unary_rpc_method_handler(
@@ -128,7 +128,7 @@ def _authorization(context: Context) -> list[str]:
 
 
 async def _unknown(name: str, _: AsyncIterator[bytes], context: Context) -> bytes:
-    status = errors.status("UNIMPLEMENTED", f"{name} does not exist here; {_INSTEAD}", "METHOD_NOT_FOUND")
+    status = errors.status("UNIMPLEMENTED", f"{name} is not supported; {_INSTEAD}", "METHOD_NOT_FOUND")
     return await _abort(context, status)
 
 

@@ -14,8 +14,8 @@ class GatewaySetup(Setup, forbid_unknown_fields=True):
     """The certificate chain of the service, as PEM; empty: without TLS."""
     key: str = ""
     no_auth: bool = False
-    """Callers are recognized by the user who owns their socket. The service would see only this process, so the check
-    is made here.
+    """Callers are authenticated by the user who owns their socket. This process makes the check, because the service
+    sees only the sockets of this process.
     """
     operator: int = 0
     """The user id of the service. With `no_auth` only this user's programs may call."""

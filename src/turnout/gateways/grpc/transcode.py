@@ -75,8 +75,8 @@ def _values(message: Message) -> int:
         values = value if field.is_repeated else (value,)
         count += len(values)
         if field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for one in values:
-                count += _values(one)
+            for inner in values:
+                count += _values(inner)
                 if count > MOST_VALUES:
                     break
         if count > MOST_VALUES:

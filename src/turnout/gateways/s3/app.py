@@ -104,7 +104,7 @@ async def _answer(call: S3Call, keys: Keys | None, project: str, now: float) -> 
         raise S3Error("InvalidBucketName", error.message) from None
     if post.is_form(request):
         if call.key:
-            raise S3Error("MethodNotAllowed", "A form goes to the bucket; its field key names the object.")
+            raise S3Error("MethodNotAllowed", "Post a form to the bucket; its field key names the object.")
         await post.post(call, keys, now)
         return
     _refuse_promises(request)
@@ -112,7 +112,7 @@ async def _answer(call: S3Call, keys: Keys | None, project: str, now: float) -> 
 
 
 def _refuse_promises(request: HttpRequest) -> None:
-    """Raises NotImplemented for what the client would rely on and the gateway does not have."""
+    """Raises NotImplemented for features that the gateway does not have and that the client would rely on."""
     for name, value in request.headers:
         if name.startswith("x-amz-object-lock-"):
             raise S3Error("NotImplemented", "Objects cannot be locked here.")

@@ -61,8 +61,8 @@ class Body:
                 raise S3Error("EntityTooLarge", "The body is longer than its declared length, or than 5 GiB.")
             if self._sha256:
                 self._sha256.update(piece)
-            for one in self._sums.values():
-                one.update(piece)
+            for checksum in self._sums.values():
+                checksum.update(piece)
             self._target.write(piece)
 
     def finish(self) -> dict[str, str]:
@@ -72,43 +72,43 @@ class Body:
         if self._length is not None and self._size != self._length:
             raise S3Error("IncompleteBody", "The body is shorter than its declared length.")
         if _HASH.fullmatch(self._payload):
-            got = self._sha256.hexdigest() if self._sha256 else EMPTY_SHA256 if not self._size else ""
-            if not hmac.compare_digest(got, self._payload):
+            actual = self._sha256.hexdigest() if self._sha256 else EMPTY_SHA256 if not self._size else ""
+            if not hmac.compare_digest(actual, self._payload):
                 raise S3Error("XAmzContentSHA256Mismatch", "The body does not match x-amz-content-sha256.")
         if self._md5 and self._target.md5 != self._md5.hex():
             raise S3Error("BadDigest", "The Content-MD5 that you gave does not match what was received.")
         return self._check_sums()
 
-    def _trailers(self, came: dict[str, str]) -> dict[str, str]:
+    def _trailers(self, received: dict[str, str]) -> dict[str, str]:
         """A checksum that was not announced was not computed while the body arrived, so it cannot be verified."""
-        unannounced = [name for name in came if name not in self._announced]
+        unannounced = [name for name in received if name not in self._announced]
         if unannounced:
             raise S3Error(
                 "MalformedTrailerError", f"The trailer {unannounced[0]} was not announced in x-amz-trailer."
             )
-        return came
+        return received
 
     def _check_sums(self) -> dict[str, str]:
-        right: dict[str, str] = {}
+        verified: dict[str, str] = {}
         missing = [name for name in self._announced if name in self._sums and name not in self._given]
         if missing:
             raise S3Error("InvalidRequest", f"The trailer {missing[0]} was announced but is missing.")
-        for name, one in self._sums.items():
-            digest = base64.b64encode(one.digest()).decode()
+        for name, checksum in self._sums.items():
+            digest = base64.b64encode(checksum.digest()).decode()
             if name == _CRC32C:
                 digest = self._target.crc32c
             if digest != self._given[name]:
                 raise S3Error("BadDigest", f"The {name} that you gave does not match what was received.")
-            right[name] = digest
-        return right
+            verified[name] = digest
+        return verified
 
 
 class _Chunks:
     def __init__(self, chain: ChunkSigner | None) -> None:
         self._chain = chain
-        self._rest = b""
-        self._left = 0
-        self._part = "size"
+        self._buffer = b""
+        self._remaining = 0
+        self._expects = "size"
         self._sha256 = hashlib.sha256()
         self._signature = ""
         self._trailer: dict[str, str] = {}
@@ -116,32 +116,32 @@ class _Chunks:
 
     def feed(self, data: bytes) -> list[bytes]:
         pieces: list[bytes] = []
-        data, at = self._rest + data, 0
+        data, at = self._buffer + data, 0
         while at < len(data):
-            if self._part == "data":
-                piece = data[at : at + self._left]
+            if self._expects == "data":
+                piece = data[at : at + self._remaining]
                 pieces.append(piece)
                 if self._chain:
                     self._sha256.update(piece)
                 at += len(piece)
-                self._left -= len(piece)
-                if not self._left:
-                    self._part = "end"
+                self._remaining -= len(piece)
+                if not self._remaining:
+                    self._expects = "end"
                 continue
             end = data.find(b"\n", at)
             if end < 0:
                 break
             self._line(data[at:end].rstrip(b"\r"))
             at = end + 1
-        self._rest = data[at:]
-        if len(self._rest) > _MAX_LINE:
+        self._buffer = data[at:]
+        if len(self._buffer) > _MAX_LINE:
             raise _malformed()
         return pieces
 
     def finish(self) -> dict[str, str]:
-        if self._part == "trailer" and self._rest:
-            self._line(self._rest.rstrip(b"\r"))  # some clients leave out the last line break
-        if self._part not in ("trailer", "over"):
+        if self._expects == "trailer" and self._buffer:
+            self._line(self._buffer.rstrip(b"\r"))  # some clients leave out the last line break
+        if self._expects not in ("trailer", "over"):
             raise S3Error("IncompleteBody", "The body ended in the middle of a chunk.")
         signature = self._trailer.pop("x-amz-trailer-signature", "")
         if self._chain and self._trailer:
@@ -150,16 +150,16 @@ class _Chunks:
         return self._trailer
 
     def _line(self, line: bytes) -> None:
-        if self._part == "size":
+        if self._expects == "size":
             self._begin(line)
-        elif self._part == "end":
+        elif self._expects == "end":
             if line:
                 raise _malformed()
             self._close_chunk()
-            self._part = "size"
+            self._expects = "size"
         elif not line:
-            self._part = "over"
-        elif self._part == "trailer":
+            self._expects = "over"
+        elif self._expects == "trailer":
             name, _, value = line.decode("latin-1").partition(":")
             self._trailer[name.strip().lower()] = value.strip()
             if sum(map(len, self._trailer.values())) + 64 * len(self._trailer) > _MAX_TRAILER:
@@ -171,12 +171,12 @@ class _Chunks:
         match = _CHUNK.fullmatch(line)
         if match is None or (self._chain and not match[2]):
             raise _malformed()
-        self._left = int(match[1], 16)
+        self._remaining = int(match[1], 16)
         self._signature = (match[2] or b"").decode()
-        self._part = "data"
-        if not self._left:
+        self._expects = "data"
+        if not self._remaining:
             self._close_chunk()
-            self._part = "trailer"
+            self._expects = "trailer"
 
     def _close_chunk(self) -> None:
         if self._chain:
@@ -244,12 +244,12 @@ def _is_sum(name: str) -> bool:
 
 
 def _checkable(names: Iterable[str]) -> list[str]:
-    """Those that are checksums. Raises S3Error for one that cannot be checked here."""
+    """The names that are checksums. Raises S3Error for a checksum that the service does not support."""
     found = [name for name in names if _is_sum(name)]
     for name in found:
         if name not in _CHECKSUMS:
-            known = ", ".join(one.removeprefix(_CHECKSUM) for one in _CHECKSUMS)
-            raise S3Error("InvalidRequest", f"{name} cannot be checked here: use one of {known}.")
+            known = ", ".join(header.removeprefix(_CHECKSUM) for header in _CHECKSUMS)
+            raise S3Error("InvalidRequest", f"{name} is not supported: use one of {known}.")
     return found
 
 

@@ -36,7 +36,7 @@ async def create(call: S3Call) -> None:
 
 
 async def head(call: S3Call) -> None:
-    await _check(call)
+    await call.check_bucket()
     await call.reply(200, {"x-amz-bucket-region": "us-east-1"})
 
 
@@ -46,12 +46,12 @@ async def remove(call: S3Call) -> None:
 
 
 async def location(call: S3Call) -> None:
-    await _check(call)
+    await call.check_bucket()
     await call.reply_xml(f"<LocationConstraint {xml.NAMESPACE}/>")
 
 
 async def versioning(call: S3Call) -> None:
-    await _check(call)
+    await call.check_bucket()
     await call.reply_xml(f"<VersioningConfiguration {xml.NAMESPACE}/>")
 
 
@@ -80,19 +80,19 @@ async def list_v2(call: S3Call) -> None:
 
 async def delete_many(call: S3Call) -> None:
     root = xml.parse(await call.document())
-    keys = [xml.value(one, "Key") for one in root.findall("Object")]
+    keys = [xml.value(element, "Key") for element in root.findall("Object")]
     if root.tag != "Delete" or not 1 <= len(keys) <= _MAX_KEYS or not all(keys):
         raise S3Error("MalformedXML", f"A Delete document has 1 to {_MAX_KEYS} objects with their keys.")
-    for one in root.findall("Object"):
-        _check_unconditional(one)
-    await _check(call)
+    for element in root.findall("Object"):
+        _check_unconditional(element)
+    await call.check_bucket()
     rows = await call.run(_delete_each, call, keys, xml.value(root, "Quiet") == "true")
     await call.reply_xml(f"<DeleteResult {xml.NAMESPACE}>{rows}</DeleteResult>")
 
 
-def _check_unconditional(one: Element) -> None:
+def _check_unconditional(element: Element) -> None:
     for name in ("VersionId", "ETag", "LastModifiedTime", "Size"):
-        if xml.value(one, name) not in ("", "null"):
+        if xml.value(element, name) not in ("", "null"):
             raise S3Error("NotImplemented", f"Objects cannot be deleted by {name} here.")
 
 
@@ -115,11 +115,6 @@ def _delete_each(call: S3Call, keys: list[str], quiet: bool) -> str:
     return "".join(rows)
 
 
-async def _check(call: S3Call) -> None:
-    if not await call.run(call.embedded.has_bucket, call.bucket, call.project):
-        raise S3Error("NoSuchBucket", f"there is no bucket {call.bucket!r}")
-
-
 async def _page(call: S3Call, after: str) -> ObjectPage:
     prefix, delimiter = call.request.param("prefix") or "", call.request.param("delimiter") or ""
     return await call.run(
@@ -136,14 +131,16 @@ def _limit(call: S3Call) -> int:
 
 def _listing(call: S3Call, page: ObjectPage, more: str, owner: bool) -> str:
     encode = _key_encoder(call)
-    who = _owner(call, "Owner") if owner else ""
+    owner_xml = _owner(call, "Owner") if owner else ""
     rows = [
-        f"<Contents><Key>{encode(one.key)}</Key><LastModified>{times.iso(one.modified)}</LastModified>"
-        f"<ETag>&quot;{one.etag}&quot;</ETag><Size>{one.size}</Size><StorageClass>STANDARD</StorageClass>"
-        f"{who}</Contents>"
-        for one in page.objects
+        f"<Contents><Key>{encode(info.key)}</Key><LastModified>{times.iso(info.modified)}</LastModified>"
+        f"<ETag>&quot;{info.etag}&quot;</ETag><Size>{info.size}</Size><StorageClass>STANDARD</StorageClass>"
+        f"{owner_xml}</Contents>"
+        for info in page.objects
     ]
-    rows += [f"<CommonPrefixes><Prefix>{encode(one)}</Prefix></CommonPrefixes>" for one in page.prefixes]
+    rows += [
+        f"<CommonPrefixes><Prefix>{encode(prefix)}</Prefix></CommonPrefixes>" for prefix in page.prefixes
+    ]
     delimiter = call.request.param("delimiter")
     head = (
         f"<Name>{call.bucket}</Name><Prefix>{encode(call.request.param('prefix') or '')}</Prefix>"
@@ -164,8 +161,8 @@ def _key_encoder(call: S3Call) -> Callable[[str], str]:
 
 
 def _owner(call: S3Call, name: str) -> str:
-    who = xml.escape_text(call.project)
-    return f"<{name}><ID>{who}</ID><DisplayName>{who}</DisplayName></{name}>"
+    project = xml.escape_text(call.project)
+    return f"<{name}><ID>{project}</ID><DisplayName>{project}</DisplayName></{name}>"
 
 
 def _decode_token(token: str) -> str:

@@ -70,6 +70,11 @@ class S3Call:
         """Calls the function in a thread."""
         return await pools.disk.run(self.project, function, *args, **kwargs)
 
+    async def check_bucket(self) -> None:
+        """Raises S3Error if the bucket does not exist."""
+        if not await self.run(self.embedded.has_bucket, self.bucket, self.project):
+            raise S3Error("NoSuchBucket", f"there is no bucket {self.bucket!r}")
+
     async def receive_body(self, target: BodyWriter) -> Body:
         """Writes the body to the target. Call `finish` of the returned body to verify it."""
         with self._bodies.open(uploading(self.project)) as reservation:

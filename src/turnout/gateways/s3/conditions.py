@@ -60,5 +60,5 @@ def span(text: str, size: int) -> tuple[int, int] | None:
 
 
 def _matches(header: str, info: Info) -> bool:
-    tags = [one.strip().removeprefix("W/").strip('"') for one in header.split(",")]
+    tags = [tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")]
     return "*" in tags or info.etag in tags

@@ -99,18 +99,17 @@ async def list_parts(call: S3Call) -> None:
 
 
 async def list_uploads(call: S3Call) -> None:
-    if not await call.run(call.embedded.has_bucket, call.bucket, call.project):
-        raise S3Error("NoSuchBucket", f"there is no bucket {call.bucket!r}")
+    await call.check_bucket()
     prefix = call.request.param("prefix") or ""
 
     def find() -> list[Upload]:
         return list(parts.unfinished(call.embedded.uploads(), call.bucket, call.project))
 
-    found = [one for one in await call.run(find) if one.info.key.startswith(prefix)]
+    found = [upload for upload in await call.run(find) if upload.info.key.startswith(prefix)]
     rows = "".join(
-        f"<Upload><Key>{xml.escape_text(one.info.key)}</Key><UploadId>{one.id}</UploadId>"
-        f"<Initiated>{times.iso(one.info.made)}</Initiated></Upload>"
-        for one in found
+        f"<Upload><Key>{xml.escape_text(upload.info.key)}</Key><UploadId>{upload.id}</UploadId>"
+        f"<Initiated>{times.iso(upload.info.made)}</Initiated></Upload>"
+        for upload in found
     )
     await call.reply_xml(
         f"<ListMultipartUploadsResult {xml.NAMESPACE}><Bucket>{call.bucket}</Bucket><IsTruncated>false</IsTruncated>"
@@ -176,8 +175,8 @@ def _copy(pread: Callable[[int, int], bytes], begin: int, end: int, part: NewPar
 def _listed_parts(text: bytes) -> list[_PartRef]:
     root = xml.parse(text)
     listed: list[_PartRef] = []
-    for one in root.findall("Part"):
-        number, etag = xml.value(one, "PartNumber").strip(), xml.value(one, "ETag").strip().strip('"')
+    for element in root.findall("Part"):
+        number, etag = xml.value(element, "PartNumber").strip(), xml.value(element, "ETag").strip().strip('"')
         if not number.isascii() or not number.isdecimal() or len(number) > 5 or len(etag) != 32:
             raise S3Error(
                 "InvalidPart", f"Part {number[:20]!r} needs a number and the ETag of an uploaded part."
@@ -185,14 +184,14 @@ def _listed_parts(text: bytes) -> list[_PartRef]:
         listed.append(_PartRef(int(number), etag.lower()))
     if root.tag != "CompleteMultipartUpload" or not 1 <= len(listed) <= MAX_PARTS:
         raise S3Error("MalformedXML", f"A CompleteMultipartUpload document has 1 to {MAX_PARTS} parts.")
-    if any(one.number >= other.number for one, other in itertools.pairwise(listed)):
+    if any(before.number >= after.number for before, after in itertools.pairwise(listed)):
         raise S3Error("InvalidPartOrder", "The parts must be in the order of their numbers.")
     return listed
 
 
 def _etag(listed: list[_PartRef]) -> str:
     try:
-        digests = b"".join(bytes.fromhex(one.etag) for one in listed)
+        digests = b"".join(bytes.fromhex(part.etag) for part in listed)
     except ValueError:
         raise S3Error("InvalidPart", "An ETag does not belong to an uploaded part.") from None
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(listed)}"
@@ -227,10 +226,10 @@ def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str,
 
 def _find_parts(upload: Upload, listed: list[_PartRef]) -> list[Part]:
     uploaded = {(part.number, part.md5): part for part in upload.parts()}
-    missing = [one for one in listed if one not in uploaded]
+    missing = [part for part in listed if part not in uploaded]
     if missing:
         raise S3Error("InvalidPart", f"Part {missing[0].number} was not uploaded, or has another ETag.")
-    chosen = [uploaded[one] for one in listed]
+    chosen = [uploaded[part] for part in listed]
     if any(part.size < _MIN_PART for part in chosen[:-1]):
         raise S3Error("EntityTooSmall", f"All parts but the last must have at least {_MIN_PART} bytes.")
     return chosen

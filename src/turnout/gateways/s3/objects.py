@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import unquote
 
 from turnout.errors import Invalid, NotFound, TurnoutError
@@ -69,8 +69,7 @@ async def delete(call: S3Call) -> None:
     conditions.refuse_for_delete(call.request)
     with contextlib.suppress(NotFound):
         await call.run(call.embedded.delete, call.bucket, call.key, call.project)
-    if not await call.run(call.embedded.has_bucket, call.bucket, call.project):
-        raise S3Error("NoSuchBucket", f"there is no bucket {call.bucket!r}")
+    await call.check_bucket()
     await call.reply(204)
 
 
@@ -92,9 +91,12 @@ async def copy(call: S3Call) -> None:
 
 def written_headers(call: S3Call) -> tuple[str, dict[str, str]]:
     """Content type and metadata of the new object."""
-    headers = call.request.headers
-    metadata = {name.removeprefix(_META): value for name, value in headers if name.startswith(_META)}
-    return call.request.header("content-type"), metadata
+    return call.request.header("content-type"), custom_metadata(call.request.headers)
+
+
+def custom_metadata(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The metadata among the headers of a request or the fields of a form."""
+    return {name.removeprefix(_META): value for name, value in fields if name.startswith(_META)}
 
 
 def copy_source(call: S3Call) -> tuple[str, str]:

@@ -76,7 +76,7 @@ class Upload:
         return sorted(found, key=lambda part: (part.number, part.modified))
 
     def remove(self) -> None:
-        # Without `about` it is not an upload any more, even if the rest cannot be removed.
+        # A directory without `about` is not an upload, even if the rest of it cannot be removed.
         (self.directory / "about").unlink(missing_ok=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 

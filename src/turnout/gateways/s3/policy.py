@@ -71,17 +71,17 @@ def _check_condition(condition: object, values: dict[str, str]) -> str:
     match condition:
         case dict() if len(condition) == 1:
             ((name, wanted),) = condition.items()
-            how = "eq"
-        case [str(how), str(name), wanted] if name.startswith("$"):
-            name, how = name[1:], how.lower()
+            operator = "eq"
+        case [str(operator), str(name), wanted] if name.startswith("$"):
+            name, operator = name[1:], operator.lower()
         case _:
-            raise _malformed(f"the condition {str(condition)[:100]} is not known")
-    if how not in ("eq", "starts-with") or not isinstance(wanted, str):
-        raise _malformed(f"the condition {str(condition)[:100]} is not known")
+            raise _malformed(f"the condition {str(condition)[:100]} is not supported")
+    if operator not in ("eq", "starts-with") or not isinstance(wanted, str):
+        raise _malformed(f"the condition {str(condition)[:100]} is not supported")
     name = name.lower()
     value = values.get(name, "")
-    if not (value == wanted if how == "eq" else value.startswith(wanted)):
-        raise _failed([how, f"${name}", wanted])
+    if not (value == wanted if operator == "eq" else value.startswith(wanted)):
+        raise _failed([operator, f"${name}", wanted])
     return name
 
 
@@ -93,8 +93,10 @@ def _size_range(condition: list[Any]) -> SizeRange:
         raise _malformed('content-length-range must be ["content-length-range", <least>, <most>]') from None
 
 
-def _narrower(one: SizeRange | None, other: SizeRange) -> SizeRange:
-    return other if one is None else SizeRange(max(one.least, other.least), min(one.most, other.most))
+def _narrower(first: SizeRange | None, second: SizeRange) -> SizeRange:
+    return (
+        second if first is None else SizeRange(max(first.least, second.least), min(first.most, second.most))
+    )
 
 
 def _malformed(why: str) -> S3Error:

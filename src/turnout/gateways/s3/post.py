@@ -10,12 +10,12 @@ from turnout.gateways.s3 import form, policy, xml
 from turnout.gateways.s3.body import MAX_BODY
 from turnout.gateways.s3.call import S3Call
 from turnout.gateways.s3.errors import S3Error
+from turnout.gateways.s3.objects import custom_metadata
 from turnout.gateways.s3.policy import SizeRange
 from turnout.gateways.s3.sign import problems_as_codes
 from turnout.storage.embedded.objects import Info, Writer
 
 _FIELDS_SECONDS = 60
-_META = "x-amz-meta-"
 
 
 def is_form(request: HttpRequest) -> bool:
@@ -40,7 +40,7 @@ async def post(call: S3Call, keys: Keys | None, now: float) -> None:
         if not signer.root:
             call.end_when_revoked(keys, signer.id)
     sizes = policy.check(values["policy"], values, call.bucket, now) if "policy" in values or keys else None
-    metadata = {name.removeprefix(_META): value for name, value in values.items() if name.startswith(_META)}
+    metadata = custom_metadata(values.items())
     kind = values.get("content-type", fields.file_type)
     writer = await call.run(call.embedded.writer, call.bucket, call.key, call.project, kind, metadata)
     try:

@@ -147,11 +147,11 @@ def test_projects(cloud: Cloud, job: Any):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"filter": 'severity="ERROR"'}, "filter must name a job here"),
+        ({"filter": 'severity="ERROR"'}, "filter must name a job in this service"),
         ({"filter": 'textPayload=~"a+"'}, "must be compared by one of"),
         ({"filter": "severity=LOUD"}, "'LOUD' is not a severity"),
         ({"filter": "timestamp=now"}, "compared with a time such as"),
-        ({"filter": "protoPayload.x=1"}, "'protoPayload' is not a field of entries here"),
+        ({"filter": "protoPayload.x=1"}, "'protoPayload' is not a field that this service supports"),
         ({"filter": "resource..x=1"}, "expected a field's name"),
         ({"orderBy": "severity"}, "orderBy must be timestamp asc or timestamp desc"),
         ({"pageSize": -1}, "pageSize must not be negative"),

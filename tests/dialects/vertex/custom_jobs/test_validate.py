@@ -125,12 +125,12 @@ def test_machine_types():
         ({"acceleratorCount": 1}, "acceleratorType", "required with acceleratorCount"),
         ({"acceleratorType": "NVIDIA_TESLA_T4"}, "acceleratorCount", "required with acceleratorType"),
         ({"acceleratorType": 5, "acceleratorCount": 3}, "acceleratorCount", "1, 2 or 4 of NVIDIA_TESLA_T4, not 3"),
-        ({"acceleratorType": 5, "acceleratorCount": -1}, "acceleratorCount", "negative"),
+        ({"acceleratorType": 5, "acceleratorCount": -1}, "acceleratorCount", "at least 0"),
         ({"acceleratorType": "NVIDIA_L4", "acceleratorCount": 1}, "acceleratorType", "cannot have NVIDIA_L4"),
         (
             {"machineType": "e2-standard-4", "acceleratorType": 5, "acceleratorCount": 1},
             "acceleratorType",
-            "n1 machines take some",
+            "it supports no accelerators; some n1 machines do",
         ),
         (
             {"machineType": "n1-standard-32", "acceleratorType": "NVIDIA_TESLA_V100", "acceleratorCount": 2},

@@ -70,23 +70,23 @@ def caller_of(keys: Keys, request: sign.SignedRequest, project: str, now: float)
     token = request.headers.get(b"x-auth-token", b"").decode("latin-1").strip()
     temporary = request.headers.get(b"x-security-token", b"").decode("latin-1").strip()
     if token:
-        key, own = _from_token(keys, token, now)
+        key, token_project = _from_token(keys, token, now)
     elif temporary:
-        key, own = _from_token(keys, temporary, now)
-        temporary_key = _temporary_key(key, own, temporary)
-        sign.verify(lambda access: temporary_key if access == temporary_key.id else None, request, now)
+        key, token_project = _from_token(keys, temporary, now)
+        temporary_key = _temporary_key(key, token_project, temporary)
+        sign.verify(lambda key_id: temporary_key if key_id == temporary_key.id else None, request, now)
     else:
         key = sign.verify(keys.find, request, now)
         if not project or key.project == project:
             return Caller(key.id, key.project, key.root)
         return Caller(key.id, check_project(key, project), key.root)
-    if project and project != own:
+    if project and project != token_project:
         raise Denied(
-            f"The token belongs to the project {own!r}, not to {project!r}.",
+            f"The token belongs to the project {token_project!r}, not to {project!r}.",
             field="project_id",
             code=WRONG_PROJECT,
         )
-    return Caller(key.id, own, key.root)
+    return Caller(key.id, token_project, key.root)
 
 
 def check_project(key: Key, project: str) -> str:

@@ -48,11 +48,11 @@ async def show(context: Context, request: Request, caller: Caller) -> Response:
     user = fields.query_text(request.query_params, "user_id")
     resource = fields.choice(request.query_params, "resource", JOBS, RESOURCES)
     found = await context.assets.by_name(caller, KIND, user, resource)
-    items = (
+    item = (
         msgspec.to_builtins(_stored(found.document)) if found else {"resource": resource, "quota": UNLIMITED}
     )
     used = await _used(context, caller, user) if resource == JOBS else 0
-    return reply.json({"quotas": [items | {"used": used}]})
+    return reply.json({"quotas": [item | {"used": used}]})
 
 
 async def change(context: Context, request: Request, caller: Caller) -> Response:

@@ -101,14 +101,13 @@ def _check_date(text: str, now: float) -> str:
 
 def _payload_hash(request: SignedRequest, names: list[str]) -> str:
     if not request.body:
-        return _EMPTY_HASH
+        return _EMPTY_HASH  # the SDK signs it even if it declares UNSIGNED-PAYLOAD
     actual = hashlib.sha256(request.body).hexdigest()
     declared = request.headers.get(b"x-sdk-content-sha256", b"").decode("latin-1").strip()
     if declared in ("", actual):
         return actual
     if declared == _UNSIGNED and "x-sdk-content-sha256" in names:
-        # The SDK sends it for all types but JSON. Without a body it still signs the hash of an empty one.
-        return _UNSIGNED if request.body else actual
+        return _UNSIGNED  # the SDK sends it for all types but JSON
     raise _failure("X-Sdk-Content-Sha256 is not the SHA-256 of the body")
 
 
@@ -139,7 +138,7 @@ def _path(raw: bytes) -> bytes:
 
 def _query(raw: bytes) -> bytes:
     pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, encoding="latin-1")
-    encoded = sorted((value.encode("latin-1"), other.encode("latin-1")) for value, other in pairs)
+    encoded = sorted((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
     return "&".join(f"{_percent_encode(name)}={_percent_encode(value)}" for name, value in encoded).encode()
 
 

@@ -29,7 +29,7 @@ _MAX_QUOTA = 2**31 - 1
 _AUTH_TYPES = ("PUBLIC", "PRIVATE", "INTERNAL")
 _NAME = r"[\w-]{4,64}"
 _NAME_RULE = "4 to 64 letters, digits, - or _"
-_SORT_KEYS = {"name": "name", "update_time": "update_time", "status": "status"}
+_SORT_KEYS = ("name", "update_time", "status")
 
 
 class _Grant(msgspec.Struct, omit_defaults=True):
@@ -55,7 +55,7 @@ class _Quotas(msgspec.Struct):
     quotas: list[_Quota]
 
 
-class _Stored(msgspec.Struct, omit_defaults=True):
+class _StoredWorkspace(msgspec.Struct, omit_defaults=True):
     """The stored document of a workspace."""
 
     owner: str = ""
@@ -67,7 +67,7 @@ class _Stored(msgspec.Struct, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_stored = msgspec.json.Decoder(_Stored).decode
+_stored = msgspec.json.Decoder(_StoredWorkspace).decode
 
 
 async def check_access(context: Context, caller: Caller, workspace_id: str) -> None:
@@ -95,7 +95,7 @@ async def create(context: Context, request: Request, caller: Caller) -> Response
     body = await fields.read(request, _WorkspaceBody)
     name = _name(body.name)
     now = context.clock()
-    stored = _Stored(
+    stored = _StoredWorkspace(
         owner=caller.key,
         description=fields.text("description", body.description, 256),
         auth_type=_auth_type(body.auth_type or "PUBLIC"),
@@ -114,7 +114,7 @@ async def show(context: Context, request: Request, caller: Caller) -> Response:
 
 
 async def list_all(context: Context, request: Request, caller: Caller) -> Response:
-    order_by, order = fields.sorting(request.query_params, "name", tuple(_SORT_KEYS))
+    order_by, order = fields.sorting(request.query_params, "name", _SORT_KEYS)
     limit = fields.number(request.query_params, "limit", _MAX_LIMIT, 1, _MAX_LIMIT)
     page = fields.number(request.query_params, "offset", 0, 0, fields.MAX_PAGE)
     name = fields.query_text(request.query_params, "name")
@@ -122,12 +122,12 @@ async def list_all(context: Context, request: Request, caller: Caller) -> Respon
     accessible = request.query_params.get("filter_accessible", "").lower() == "true"
     found = [_default(), *await context.assets.find(caller, KIND, limit=10 * _MAX_LIMIT)]
     items = [
-        _document(one)
-        for one in found
-        if name in one.name and (not accessible or _is_open_to(_stored(one.document), caller))
+        _document(asset)
+        for asset in found
+        if name in asset.name and (not accessible or _is_open_to(_stored(asset.document), caller))
     ]
-    items = [one for one in items if enterprise in ("", one["enterprise_project_id"])]
-    items.sort(key=lambda one: (one[_SORT_KEYS[order_by]], one["id"]), reverse=order == "desc")
+    items = [item for item in items if enterprise in ("", item["enterprise_project_id"])]
+    items.sort(key=lambda item: (item[order_by], item["id"]), reverse=order == "desc")
     page_items = items[page * limit : (page + 1) * limit]
     return reply.json({"total_count": len(items), "count": len(page_items), "workspaces": page_items})
 
@@ -181,39 +181,39 @@ async def change_quotas(context: Context, request: Request, caller: Caller) -> R
     body = await fields.read(request, _Quotas)
     workspace = await _changeable(context, request, caller)
     stored = _stored(workspace.document)
-    for one in body.quotas:
-        if one.resource != QUOTA:
+    for item in body.quotas:
+        if item.resource != QUOTA:
             raise Invalid(
-                f"quotas[].resource must be {QUOTA}, not {one.resource!r}.", field="quotas", code=INVALID
+                f"quotas[].resource must be {QUOTA}, not {item.resource!r}.", field="quotas", code=INVALID
             )
-        if not UNLIMITED <= one.quota <= _MAX_QUOTA:
+        if not UNLIMITED <= item.quota <= _MAX_QUOTA:
             raise Invalid(
-                f"quotas[].quota must be from 0 to {_MAX_QUOTA}, or {UNLIMITED} for no limit, not {one.quota}.",
+                f"quotas[].quota must be from 0 to {_MAX_QUOTA}, or {UNLIMITED} for no limit, not {item.quota}.",
                 field="quotas",
                 code=INVALID,
             )
-        stored.quota = one.quota
+        stored.quota = item.quota
     new = msgspec.structs.replace(
         workspace, updated=max(context.clock(), workspace.updated), document=_encode(stored)
     )
     return reply.json({"quotas": [_quota_document(await context.assets.update(caller, new))]})
 
 
-_ALL = "/v1/{project_id}/workspaces"
-_ONE = _ALL + "/{workspace_id}"
+_WORKSPACES = "/v1/{project_id}/workspaces"
+_WORKSPACE = _WORKSPACES + "/{workspace_id}"
 ROUTES: Routes = [
-    ("POST", _ALL, create),
-    ("GET", _ALL, list_all),
-    ("GET", _ONE, show),
-    ("PUT", _ONE, change),
-    ("DELETE", _ONE, delete),
-    ("GET", _ONE + "/quotas", show_quotas),
-    ("PUT", _ONE + "/quotas", change_quotas),
+    ("POST", _WORKSPACES, create),
+    ("GET", _WORKSPACES, list_all),
+    ("GET", _WORKSPACE, show),
+    ("PUT", _WORKSPACE, change),
+    ("DELETE", _WORKSPACE, delete),
+    ("GET", _WORKSPACE + "/quotas", show_quotas),
+    ("PUT", _WORKSPACE + "/quotas", change_quotas),
 ]
 
 
 def _default() -> Asset:
-    return Asset("", KIND, DEFAULT_WORKSPACE, "", "default", 0, 0, _encode(_Stored()))
+    return Asset("", KIND, DEFAULT_WORKSPACE, "", "default", 0, 0, _encode(_StoredWorkspace()))
 
 
 async def _find(context: Context, caller: Caller, workspace_id: str) -> Asset:
@@ -244,7 +244,7 @@ async def _changeable(context: Context, request: Request, caller: Caller) -> Ass
     return workspace
 
 
-def _is_open_to(stored: _Stored, caller: Caller) -> bool:
+def _is_open_to(stored: _StoredWorkspace, caller: Caller) -> bool:
     if caller.root or stored.auth_type == "PUBLIC" or caller.key == stored.owner:
         return True
     named = {name for grant in stored.grants for name in (grant.user_id, grant.user_name)}

@@ -21,5 +21,5 @@ async def by_id(context: Context, caller: Caller, algorithm_id: str) -> Asset:
 
 
 def missing() -> NotFound:
-    """The message is the one that the documentation gives."""
+    """With the message of ModelArts' documentation."""
     return NotFound("algorithm not found.", field="algorithm.id", code=NO_SUCH_ALGORITHM)

@@ -42,32 +42,35 @@ def merge(
 
 
 def _apply(requested: wire.JobAlgorithm, algorithm: wire.Algorithm, notes: list[str]) -> Merged:
-    has = algorithm.job_config or wire.AlgorithmConfig()
+    declared = algorithm.job_config or wire.AlgorithmConfig()
     for key in ("code_dir", "boot_file", "command"):
-        _check_same(getattr(requested, key), getattr(has, key), f"algorithm.{key}")
-    given, known = requested.engine or wire.Engine(), has.engine or wire.Engine()
+        _check_same(getattr(requested, key), getattr(declared, key), f"algorithm.{key}")
+    given, known = requested.engine or wire.Engine(), declared.engine or wire.Engine()
     for key in ("engine_id", "engine_name", "image_url"):
         _check_same(getattr(given, key), getattr(known, key), f"algorithm.engine.{key}")
     if not known.engine_id or not tables.is_version(known.engine_id, given.engine_version):
         _check_same(given.engine_version, known.engine_version, "algorithm.engine.engine_version")
-    whole = msgspec.structs.replace(
+    complete = msgspec.structs.replace(
         requested,
         name=algorithm.metadata.name,
-        code_dir=has.code_dir,
-        boot_file=has.boot_file,
-        command=has.command,
-        engine=has.engine,
-        inputs=channels.merge(requested.inputs, has.inputs, "algorithm.inputs", notes),
-        outputs=channels.merge(requested.outputs, has.outputs, "algorithm.outputs", notes),
+        code_dir=declared.code_dir,
+        boot_file=declared.boot_file,
+        command=declared.command,
+        engine=declared.engine,
+        inputs=channels.merge(requested.inputs, declared.inputs, "algorithm.inputs", notes),
+        outputs=channels.merge(requested.outputs, declared.outputs, "algorithm.outputs", notes),
     )
     merged = parameters.merge(
-        requested.parameters, has.parameters or (), bool(has.parameters_customization), "algorithm.parameters"
+        requested.parameters,
+        declared.parameters or (),
+        bool(declared.parameters_customization),
+        "algorithm.parameters",
     )
-    return Merged(whole, merged, algorithm.resource_requirements or [])
+    return Merged(complete, merged, algorithm.resource_requirements or [])
 
 
 def _check_same(value: str | None, known: str | None, field: str) -> None:
-    """A job that is a copy of another one repeats its algorithm's fields. That is fine if they are equal."""
+    """A copy of a job repeats the fields of its algorithm, which is allowed if they are equal."""
     if value and value != known:
         detail = f"the algorithm has {quoted(known)}" if known else "the algorithm has none"
         raise invalid(errors.CONTRADICTS, field, f": {quoted(value)}, but {detail}; leave it out.")
@@ -87,11 +90,11 @@ def _subscribed(requested: wire.JobAlgorithm, settings: config.Settings) -> wire
         )
     file = _version_file(known, requested.item_version_id or "")
     if not file:
-        has = ", ".join(known.versions) or "none"
+        versions = ", ".join(known.versions) or "none"
         raise invalid(
             errors.NO_SUCH_ALGORITHM,
             "algorithm.item_version_id",
-            f": the subscription has no version {quoted(requested.item_version_id)}; its versions are: {has}.",
+            f": the subscription has no version {quoted(requested.item_version_id)}; its versions are: {versions}.",
         )
     try:
         return _read(file)
@@ -109,5 +112,5 @@ def _version_file(known: config.Subscription, version: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def _read(file: str) -> wire.Algorithm:
-    """Read once, like the settings, of which it is a part."""
+    """Cached, because the file is a part of the settings, which are read once."""
     return decode.decode_algorithm(Path(file).read_bytes())

@@ -104,7 +104,7 @@ def _check_same(requested: wire.Engine, found: tables.CatalogueEngine, field: st
         ("engine_name", requested.engine_name, (found.name,)),
         ("engine_version", requested.engine_version, (found.version, found.id)),
     ):
-        if given and given.lower() not in (one.lower() for one in known):
+        if given and given.lower() not in (value.lower() for value in known):
             raise invalid(
                 errors.NO_SUCH_ENGINE,
                 f"{field}.{key}",

@@ -43,9 +43,9 @@ def resolve(requested: wire.Resource, settings: config.Settings, field: str) -> 
     if nodes < 1:
         raise invalid(errors.INVALID, f"{field}.node_count", f" must be at least 1, not {nodes}.")
     if nodes > flavor.max_num:
-        what = f"{flavor.id} has at most" if flavor.id else "a pool has at most"
+        owner = f"{flavor.id} has at most" if flavor.id else "a pool has at most"
         raise invalid(
-            errors.TOO_MANY_NODES, f"{field}.node_count", f": {what} {flavor.max_num} nodes, not {nodes}."
+            errors.TOO_MANY_NODES, f"{field}.node_count", f": {owner} {flavor.max_num} nodes, not {nodes}."
         )
     custom = requested.main_container_customized_flavor
     resources = flavor.resources if custom is None else _customized(custom, flavor, pool, field)
@@ -65,15 +65,16 @@ def _cluster(pool: str, settings: config.Settings, field: str) -> str:
     default = next(iter(settings.all_clusters()))
     if not pool:
         return default
-    known = settings.pools.get(pool)
-    if known is None:
-        detail = f"use one of {', '.join(settings.pools)}" if settings.pools else "there are none"
+    declared = settings.pools.get(pool)
+    if declared is None:
+        known = ", ".join(settings.pools) or "none"
         raise invalid(
             errors.NO_SUCH_POOL,
             f"{field}.pool_id",
-            f": there is no pool {quoted(pool)}; {detail}. Declare pools in the settings as [pools.<id>] cluster.",
+            f": there is no pool {quoted(pool)}; the pools are: {known}. "
+            "Declare pools in the settings as [pools.<id>] cluster.",
         )
-    return known.cluster or default
+    return declared.cluster or default
 
 
 def _flavor(name: str, pool: str, field: str) -> Flavor:
@@ -92,7 +93,9 @@ def _flavor(name: str, pool: str, field: str) -> Flavor:
             errors.NO_SUCH_FLAVOR, field_path, f": {name} is for dedicated pools: set pool_id as well."
         )
     if pool and not flavor.pool:
-        pool_flavors = ", ".join(one.id for one in tables.flavors().values() if one.pool)
+        pool_flavors = ", ".join(
+            pool_flavor.id for pool_flavor in tables.flavors().values() if pool_flavor.pool
+        )
         raise invalid(
             errors.NO_SUCH_FLAVOR,
             field_path,
@@ -145,15 +148,15 @@ def check_fits(
     }
     for requirement in requirements:
         allowed = requirement.values or requirement.value or ()
-        fact, detail, where = facts.get(requirement.key or "", ("", "", ""))
+        fact, detail, wrong_field = facts.get(requirement.key or "", ("", "", ""))
         # An algorithm that can use several nodes or devices can use one.
         if not allowed or fact in allowed or (fact == "singular" and "multiple" in allowed):
             continue
-        wants = " or ".join(allowed)
+        allowed_text = " or ".join(allowed)
         raise invalid(
             errors.UNSUITABLE_FLAVOR,
-            where,
-            f": the job {detail}; the algorithm requires {requirement.key} {wants}.",
+            wrong_field,
+            f": the job {detail}; the algorithm requires {requirement.key} {allowed_text}.",
         )
 
 

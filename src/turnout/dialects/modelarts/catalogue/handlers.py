@@ -103,14 +103,16 @@ def _cluster(context: Context, name: str) -> str:
     found = context.settings.pools.get(name)
     if found is None:
         known = ", ".join(context.settings.pools) or "none"
-        raise NotFound(f"There is no pool {name!r}; use one of {known}.", field="pool_id", code=NO_SUCH_POOL)
+        raise NotFound(
+            f"There is no pool {name!r}; the pools are: {known}.", field="pool_id", code=NO_SUCH_POOL
+        )
     return found.cluster or SHARED_CLUSTERS[0]
 
 
 def _pool(context: Context, name: str) -> dict[str, Any]:
     gpus = context.jobs.total(_cluster(context, name)).gpus
     flavors = () if context.settings.pools[name].flavor_type == "CPU" else tables.flavors().values()
-    fitting = [one.id for one in flavors if one.pool and one.gpus <= gpus]
+    fitting = [flavor.id for flavor in flavors if flavor.pool and flavor.gpus <= gpus]
     return {
         "apiVersion": "v2",
         "kind": "Pool",

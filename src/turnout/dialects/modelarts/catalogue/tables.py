@@ -19,7 +19,7 @@ FAMILIES: dict[str, EngineFamily] = {
     "horovod": EngineFamily.MPI,
     "mpi": EngineFamily.MPI,
 }
-"""By the name of the engine, for custom images."""
+"""The family of a custom image, by the beginning of its engine_name in lower case."""
 
 
 class CatalogueEngine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,7 +145,7 @@ def by_name(name: str, version: str) -> CatalogueEngine | None:
 
 
 def is_version(engine_id: str, version: str | None) -> bool:
-    """Whether it is the version of that engine. The id counts as one too."""
+    """Whether `version` names that engine's version. Clients may send the engine's id as its version."""
     engine = engines().get(engine_id)
     return engine is not None and version in (engine.version, engine.id)
 

@@ -38,7 +38,7 @@ ChannelOrList = list[wire.Channel] | wire.Channel | None
 
 
 def as_list(channels: ChannelOrList) -> list[wire.Channel]:
-    """A client may send back a task's answer, which has an object where the request had a list."""
+    """Accepts one object instead of a list, because a client may send back the task of an answer."""
     if channels is None:
         return []
     return [channels] if isinstance(channels, wire.Channel) else channels
@@ -47,7 +47,8 @@ def as_list(channels: ChannelOrList) -> list[wire.Channel]:
 def of_task(given: ChannelOrList, in_config: ChannelOrList) -> list[wire.Channel]:
     """A task's own channels, or else those of its `job_config`.
 
-    A client may send back an answer, which has the first of several here and all of them in `job_config`.
+    A client may send back an answer. If a task has several channels, an answer has only the first one here, and all of
+    them in `job_config`.
     """
     own, declared = as_list(given), as_list(in_config)
     if isinstance(given, wire.Channel) and declared and declared[0].name == given.name:
@@ -116,8 +117,8 @@ def for_algorithm(declared: Sequence[wire.Channel] | None, field: str) -> list[d
     for index, channel in enumerate(_checked(declared or (), field)):
         _check_types(channel.remote_constraints, f"{field}[{index}].remote_constraints")
         _check_access(channel, f"{field}[{index}]")
-        whole = msgspec.structs.replace(channel, remote=None, local_dir=None, remote_constraint=None)
-        stored.append({"description": "", **msgspec.to_builtins(whole)})
+        declaration = msgspec.structs.replace(channel, remote=None, local_dir=None, remote_constraint=None)
+        stored.append({"description": "", **msgspec.to_builtins(declaration)})
     return stored
 
 
@@ -130,11 +131,11 @@ def merge(
     for index, channel in enumerate(as_list(requested)):
         declaration = declared_by_name.pop(channel.name, None)
         if declaration is None:
-            has = ", ".join(str(one.name) for one in declared or ()) or "none"
+            names = ", ".join(str(declaration.name) for declaration in declared or ()) or "none"
             raise invalid(
                 errors.CONTRADICTS,
                 f"{field}[{index}].name",
-                f": the algorithm has no channel {quoted(channel.name)}; it has {has}.",
+                f": the algorithm has no channel {quoted(channel.name)}; it has {names}.",
             )
         _check_allowed(
             channel, declaration.remote_constraints, "the algorithm takes", f"{field}[{index}].remote"
@@ -198,14 +199,14 @@ def _dataset(requested: wire.Dataset, settings: config.Settings, field_path: str
         raise invalid(errors.BAD_CHANNEL, f"{field_path}.version_id", " is missing.")
     url = declared.versions.get(requested.version_id) if requested.version_id else declared.url
     if not url:
-        has = ", ".join(declared.versions) or "none"
-        wanted = (
+        versions = ", ".join(declared.versions) or "none"
+        missing = (
             f"no version {quoted(requested.version_id)}" if requested.version_id else "no default version"
         )
         raise invalid(
             errors.NO_SUCH_DATASET_VERSION,
             f"{field_path}.version_id",
-            f": the dataset {requested.id} has {wanted}; its versions are: {has}.",
+            f": the dataset {requested.id} has {missing}; its versions are: {versions}.",
         )
     stored = msgspec.to_builtins(requested)
     return {**stored, "name": declared.name or requested.name or requested.id, "obs_url": url}
@@ -222,15 +223,15 @@ def _check_types(constraints: Sequence[wire.RemoteConstraint] | None, field_path
 
 
 def _check_allowed(
-    channel: wire.Channel, constraints: Sequence[wire.RemoteConstraint] | None, who: str, field_path: str
+    channel: wire.Channel, constraints: Sequence[wire.RemoteConstraint] | None, rule: str, field_path: str
 ) -> None:
-    allowed = [one.data_type for one in constraints or () if one.data_type]
+    allowed = [constraint.data_type for constraint in constraints or () if constraint.data_type]
     if not allowed or channel.remote is None:
         return
     kind = "modelarts_dataset" if channel.remote.dataset else "obs"
     if kind not in allowed:
         detail = " or ".join(allowed)
-        raise invalid(errors.BAD_DATA_TYPE, field_path, f" is {kind}; {who} {detail} for {channel.name}.")
+        raise invalid(errors.BAD_DATA_TYPE, field_path, f" is {kind}; {rule} {detail} for {channel.name}.")
 
 
 def _stored(channel: wire.Channel, default: str, remote: dict[str, Any], field_path: str) -> dict[str, Any]:

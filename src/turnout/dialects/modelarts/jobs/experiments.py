@@ -38,12 +38,12 @@ class _ExperimentUpdate(msgspec.Struct):
     description: str | None = None
 
 
-class _Stored(msgspec.Struct):
+class _StoredExperiment(msgspec.Struct):
     description: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
-_stored = msgspec.json.Decoder(_Stored).decode
+_stored = msgspec.json.Decoder(_StoredExperiment).decode
 
 
 async def by_id(context: Context, caller: Caller, experiment_id: str) -> Asset:
@@ -88,13 +88,13 @@ async def list_all(context: Context, request: Request, caller: Caller) -> Respon
     workspace = fields.query_text(request.query_params, "workspace_id", DEFAULT_WORKSPACE)
     await workspaces.check_access(context, caller, workspace)
     page = await asset_lists.read_page(context, request, caller, KIND, workspace, MAX_LIMIT)
-    items = [_document(one, await _jobs(context, caller, one.id)) for one in page.assets]
+    items = [_document(asset, await _job_count(context, caller, asset.id)) for asset in page.assets]
     return reply.json(page.head | {"items": items})
 
 
 async def show(context: Context, request: Request, caller: Caller) -> Response:
     found = await _from_path(context, request, caller)
-    return reply.json(_document(found, await _jobs(context, caller, found.id)))
+    return reply.json(_document(found, await _job_count(context, caller, found.id)))
 
 
 async def change(context: Context, request: Request, caller: Caller) -> Response:
@@ -141,7 +141,14 @@ ROUTES: Routes = [
 def _new(context: Context, caller: Caller, workspace: str, name: str, description: str) -> Asset:
     now = context.clock()
     return Asset(
-        caller.project, KIND, str(uuid.uuid4()), workspace, name, now, now, _encode(_Stored(description))
+        caller.project,
+        KIND,
+        str(uuid.uuid4()),
+        workspace,
+        name,
+        now,
+        now,
+        _encode(_StoredExperiment(description)),
     )
 
 
@@ -151,7 +158,7 @@ async def _from_path(context: Context, request: Request, caller: Caller) -> Asse
     return found
 
 
-async def _jobs(context: Context, caller: Caller, experiment_id: str) -> int:
+async def _job_count(context: Context, caller: Caller, experiment_id: str) -> int:
     return await context.jobs.count(caller, Label(LABEL, "=", experiment_id))
 
 

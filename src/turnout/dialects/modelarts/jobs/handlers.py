@@ -58,8 +58,8 @@ async def create(context: Context, request: Request, caller: Caller) -> Response
     experiment, is_new = await _experiment(context, caller, workspace, document)
     algorithm = await _algorithm(context, caller, document)
     config = await _search_config(context, caller, document)
-    submission = translate.Submission(caller.project, context.settings, caller.key)
-    new = translate.new_job(document, submission, algorithm, config=config)
+    translation = translate.TranslationContext(caller.project, context.settings, caller.key)
+    new = translate.new_job(document, translation, algorithm, config=config)
     context.searches.check(new)
     stored: dict[str, Any] = msgspec.json.decode(new.document)
     new = await sources.check(context, caller, new, stored)
@@ -130,7 +130,7 @@ async def delete(context: Context, request: Request, caller: Caller) -> Response
 
 
 async def delete_several(context: Context, request: Request, caller: Caller) -> Response:
-    """Looks all of them up first, so that it deletes all or none."""
+    """Finds all jobs before it deletes the first one: if one is missing, none is deleted."""
     items = (await fields.read(request, _Batch)).jobs
     if not 1 <= len(items) <= MAX_BATCH:
         raise Invalid(f"jobs must have 1 to {MAX_BATCH} items, not {len(items)}.", field="jobs", code=INVALID)
@@ -274,11 +274,13 @@ async def _render(context: Context, view: JobView) -> dict[str, Any]:
 
 
 def _too_few_gpus(context: Context, new: NewJob) -> Unavailable:
-    """The error in the user's words: the controller's names the cluster."""
+    """The error in ModelArts' words: it names the pool."""
     needed = sum(role.resources.gpus * role.replicas for role in new.spec.roles)
-    there = context.jobs.total(new.cluster).gpus
+    available = context.jobs.total(new.cluster).gpus
     pool = f"the pool {new.labels['pool_id']}" if "pool_id" in new.labels else "the public pool"
-    has = f"{there} in all, on nodes that have too few each" if there >= needed else there or "none"
+    has = (
+        f"{available} in all, on nodes that have too few each" if available >= needed else available or "none"
+    )
     return Unavailable(
         f"The job needs {needed} GPUs, and {pool} has {has}.",
         field="spec.resource.flavor_id",

@@ -94,7 +94,7 @@ def _query(document: ListRequest, workspace: str, now: int) -> Query:
             code=BAD_FILTERS,
         )
     parts: list[Query] = [Compare("scope", "=", scope_of(workspace))]
-    parts += [part for number, one in enumerate(filters) for part in _condition(number, one)]
+    parts += [part for number, condition in enumerate(filters) for part in _condition(number, condition)]
     parts += _train_type(document.train_type)
     narrow = _tags(document.tags or []) + _hosts(document.host_ips or [])
     if narrow:
@@ -102,9 +102,9 @@ def _query(document: ListRequest, workspace: str, now: int) -> Query:
     return All(*parts, *narrow)
 
 
-def _condition(number: int, one: Filter) -> list[Query]:
+def _condition(number: int, condition: Filter) -> list[Query]:
     """An empty list if the filter has no values: then it restricts nothing."""
-    key, operator = one.key or "", one.operator or ""
+    key, operator = condition.key or "", condition.operator or ""
     if key not in _KEYS:
         raise Invalid(
             f"filters[{number}].key {key!r} is not supported; use one of {', '.join(_KEYS)}.",
@@ -118,7 +118,7 @@ def _condition(number: int, one: Filter) -> list[Query]:
             field=f"filters[{number}].operator",
             code=BAD_FILTER_OPERATOR,
         )
-    values = _texts(number, one)
+    values = _texts(number, condition)
     if not any(values):
         return []
     field = f"filters[{number}].value"
@@ -128,8 +128,8 @@ def _condition(number: int, one: Filter) -> list[Query]:
     return [Not(found) if operator == "not" else found]
 
 
-def _texts(number: int, one: Filter) -> list[str]:
-    given = one.value if isinstance(one.value, list) else [one.value]
+def _texts(number: int, condition: Filter) -> list[str]:
+    given = condition.value if isinstance(condition.value, list) else [condition.value]
     if len(given) > MAX_VALUES:
         raise _bad_value(
             f"filters[{number}].value", f"has {len(given)} values; at most {MAX_VALUES} are allowed"
@@ -272,9 +272,9 @@ def _hosts(hosts: list[str]) -> list[Query]:
 
 def _window(filters: list[Filter], now: int) -> list[Query]:
     """A list by tags or hosts covers at most 31 days of creation times: the last 31 unless a filter says which."""
-    for number, one in enumerate(filters):
-        values = _texts(number, one)
-        if one.key == "create_time" and any(values):
+    for number, condition in enumerate(filters):
+        values = _texts(number, condition)
+        if condition.key == "create_time" and any(values):
             field = f"filters[{number}].value"
             low = _time(field, values[0]) if values[0] else None
             high = _time(field, values[1]) if values[1] else now

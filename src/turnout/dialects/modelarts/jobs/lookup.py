@@ -39,7 +39,7 @@ async def by_uuid(context: Context, caller: Caller, text: str) -> JobView:
 
 
 async def task(context: Context, request: Request, caller: Caller) -> tuple[JobView, ReplicaName]:
-    """The task `{task_id}` of the job `{training_job_id}`. Raises Invalid that names the tasks there are."""
+    """The task `{task_id}` of the job `{training_job_id}`. Raises Invalid that lists the job's tasks."""
     view = await job(context, request, caller)
     return await task_of(context, caller, view, request.path_params["task_id"])
 
@@ -70,7 +70,7 @@ async def past(context: Context, view: JobView) -> list[PastAttempt]:
 
 
 async def trials(context: Context, view: JobView) -> list[Trial]:
-    """The trials of a search, none for another job. Most documents need not be decoded to tell."""
+    """The trials of a search; an empty list for any other job. Decodes only documents that may be searches."""
     document = view.document
     if not any(mark in document for mark in definition.MARKS):
         return []

@@ -81,7 +81,7 @@ def merge(
         stored.append(merged)
     for index, parameter in given_by_name.values():
         if not allow_more:
-            known = ", ".join(str(one.name) for one in declared) or "none"
+            known = ", ".join(str(declaration.name) for declaration in declared) or "none"
             raise invalid(
                 errors.CONTRADICTS,
                 f"{field}[{index}].name",
@@ -150,10 +150,10 @@ def _check_has_value(parameter: dict[str, Any], field_path: str) -> None:
 
 def _check(parameter: dict[str, Any], field_path: str, codes: Codes) -> None:
     constraint, value = parameter["constraint"], parameter["value"]
-    kind, how = constraint["type"], constraint["valid_type"]
+    kind, valid_type = constraint["type"], constraint["valid_type"]
     _check_word(kind, TYPES, f"{field_path}.constraint.type")
-    _check_word(how, VALID_TYPES, f"{field_path}.constraint.valid_type")
-    bounds = _bounds(constraint, f"{field_path}.constraint.valid_range") if how == "Range" else None
+    _check_word(valid_type, VALID_TYPES, f"{field_path}.constraint.valid_type")
+    bounds = _bounds(constraint, f"{field_path}.constraint.valid_range") if valid_type == "Range" else None
     if not value:
         return
     if len(value) > MAX_VALUE or "\0" in value:
@@ -172,7 +172,7 @@ def _check(parameter: dict[str, Any], field_path: str, codes: Codes) -> None:
             f"{field_path}.value",
             f": {quoted(value)} of {parameter['name']} must be from {limits}.",
         )
-    if how == "Choice" and not _is_member(kind, value, constraint["valid_range"]):
+    if valid_type == "Choice" and not _is_member(kind, value, constraint["valid_range"]):
         choices = ", ".join(constraint["valid_range"]) or "an empty list"
         raise invalid(
             codes.choice,

@@ -25,8 +25,8 @@ _BY_STATE: dict[State, Phase] = {
 
 _TERMINATED = (Reason.STOPPED, Reason.TIME_LIMIT)
 _BY_REASON: dict[tuple[State, Reason], Phase] = {
-    # Nobody stops the job: its other tasks are ended after one failed, and it may be retried.
-    **{(State.STOPPING, why): _BY_STATE[State.RUNNING] for why in Reason if why not in _TERMINATED},
+    # The user did not stop the job. The service ends its tasks, for example because one failed, and may retry it.
+    **{(State.STOPPING, reason): _BY_STATE[State.RUNNING] for reason in Reason if reason not in _TERMINATED},
     (State.FAILED, Reason.TIME_LIMIT): Phase("Terminated", "Terminated"),
     (State.FAILED, Reason.NODE_LOST): Phase("Abnormal", "Lost"),
     (State.FAILED, Reason.REFUSED): Phase("Abnormal", "CreateFailed"),
@@ -47,20 +47,22 @@ def in_phase(name: str) -> Query:
     """The jobs in a phase. `name` is one of PHASES."""
     parts: list[Query] = []
     for state, default in _BY_STATE.items():
-        others = {why: one for (of, why), one in _BY_REASON.items() if of is state}
+        by_reason = {reason: other for (of, reason), other in _BY_REASON.items() if of is state}
         reasons = tuple(
-            str(why) for why, one in others.items() if (one.phase == name) != (default.phase == name)
+            str(reason)
+            for reason, other in by_reason.items()
+            if (other.phase == name) != (default.phase == name)
         )
         if default.phase == name:
-            parts.append(_usual(state, reasons))
+            parts.append(_in_state(state, reasons))
         elif reasons:
             parts.append(All(Compare("state", "=", state), Compare("reason", "in", reasons)))
     return Any(*parts)
 
 
-def _usual(state: State, but: tuple[str, ...]) -> Query:
+def _in_state(state: State, excluded: tuple[str, ...]) -> Query:
     """The jobs in a state, except those with one of these reasons."""
-    here = Compare("state", "=", state)
-    if not but:
-        return here
-    return All(here, *(Compare("reason", "!=", reason) for reason in but))
+    in_state = Compare("state", "=", state)
+    if not excluded:
+        return in_state
+    return All(in_state, *(Compare("reason", "!=", reason) for reason in excluded))

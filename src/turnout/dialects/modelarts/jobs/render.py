@@ -55,10 +55,10 @@ def created(job: Job, stored: dict[str, Any]) -> dict[str, Any]:
 def job(view: JobView, past: Sequence[PastAttempt], now: int, trials: Sequence[Trial] = ()) -> dict[str, Any]:
     """`past`: the attempts before the current one. `now`: nanoseconds since 1970."""
     stored = _decode(view.document)
-    # A job whose search could not be defined runs, and fails, like any other.
-    searches = definition.is_search(stored) and not view.replicas
-    names = tasks(stored, trials if searches else None)
-    if not searches:
+    # If its configuration file was missing, the job has no search: it runs like any other job, and fails.
+    is_search = definition.is_search(stored) and not view.replicas
+    names = tasks(stored, trials if is_search else None)
+    if not is_search:
         return _document(view.job, stored, _status(view, past, now, names, len(names)))
     status = _status(view, past, now, names, 0)
     status["node_count_metrics"] = _search_node_counts(view.job, trials, _nodes(stored))
@@ -66,7 +66,7 @@ def job(view: JobView, past: Sequence[PastAttempt], now: int, trials: Sequence[T
 
 
 def tasks(stored: dict[str, Any], trials: Sequence[Trial] | None) -> list[str]:
-    """The names of the tasks: `worker-0`, `worker-1`. A search has the tasks of its trials; other jobs have None."""
+    """The names of the tasks: `worker-0`, `worker-1`. `trials` is None for a job that is not a search."""
     if trials is not None:
         return [f"{trial.id}-worker-{index}" for trial in trials for index in range(_nodes(stored))]
     if stored.get("tasks"):
@@ -115,7 +115,7 @@ def _status(
 
 
 def _run_times(view: JobView, past: Sequence[PastAttempt]) -> list[_RunTime]:
-    runs = [_RunTime(one.started, one.ended) for one in past if one.started is not None]
+    runs = [_RunTime(attempt.started, attempt.ended) for attempt in past if attempt.started is not None]
     started = _current_start(view, past)
     if started is not None:
         runs.append(_RunTime(started, view.job.ended))
@@ -161,7 +161,9 @@ def _search_node_counts(job: Job, trials: Sequence[Trial], nodes: int) -> list[l
 def _task_statuses(view: JobView) -> list[dict[str, Any]]:
     """The tasks that have ended. Failed ones come first, in the order of their ends."""
     ended = [replica for replica in view.replicas if replica.ended is not None or replica.message]
-    failed_first = sorted(ended, key=lambda one: (one.state is not ReplicaState.FAILED, one.ended or 0))
+    failed_first = sorted(
+        ended, key=lambda replica: (replica.state is not ReplicaState.FAILED, replica.ended or 0)
+    )
     return [
         {
             "task": str(replica.name),
@@ -187,7 +189,7 @@ def explain(replica: Replica, job: Job) -> str:
     if by_memory and "memory" not in message:
         return f"{message}; it used more memory than its flavor has"
     if Reason.DISK_LIMIT in message:
-        # The exit code is that of our own kill.
+        # The service killed the task, so the exit code says nothing about the program.
         return message
     why = EXIT_CODE_HINTS.get(exit_code(replica))
     return (
@@ -200,16 +202,16 @@ def explain(replica: Replica, job: Job) -> str:
 def _records(view: JobView, past: Sequence[PastAttempt]) -> list[dict[str, Any]]:
     """running_records. Their times are in seconds, unlike all others."""
     records: list[dict[str, Any]] = []
-    starts = [one.started for one in past[1:]] + [_current_start(view, past)]
-    for one, restarted in zip(past, starts, strict=False):
-        start = one.started or one.ended
-        record = _record(start, one.ended, one.reason, one.message, one.replica)
+    starts = [attempt.started for attempt in past[1:]] + [_current_start(view, past)]
+    for attempt, restarted in zip(past, starts, strict=False):
+        start = attempt.started or attempt.ended
+        record = _record(start, attempt.ended, attempt.reason, attempt.message, attempt.replica)
         records.append(
-            record | {"end_recover": RESTART, "recover_records": [_recovery(one, restarted, view.job)]}
+            record | {"end_recover": RESTART, "recover_records": [_recovery(attempt, restarted, view.job)]}
         )
     started, ended, reason = _current_start(view, past), view.job.ended, view.job.reason
     if started is None and view.job.attempt > (past[-1].attempt if past else 0):
-        # It had nodes, but ended before a task ran: its files could not be fetched or mounted.
+        # The job had nodes, but ended before a task started, because its files could not be fetched or mounted.
         started = ended
     if started is not None:
         records.append(
@@ -246,5 +248,5 @@ def _first_failed(view: JobView) -> str:
     """The task that failed first, if the job failed."""
     if view.job.state is not State.FAILED:
         return ""
-    failed = [one for one in view.replicas if one.state is ReplicaState.FAILED]
-    return str(min(failed, key=lambda one: one.ended or 0).name) if failed else ""
+    failed = [replica for replica in view.replicas if replica.state is ReplicaState.FAILED]
+    return str(min(failed, key=lambda replica: replica.ended or 0).name) if failed else ""

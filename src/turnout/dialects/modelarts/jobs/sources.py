@@ -25,7 +25,7 @@ class _Run(NamedTuple):
 
 
 async def check(context: Context, caller: Caller, new: NewJob, stored: dict[str, Any]) -> NewJob:
-    """Adds the notes that storage has for the user. `stored`: the job's document.
+    """Returns the job with notes about its sources. `stored`: its document.
 
     Raises Invalid if something that the job reads does not exist.
     """
@@ -65,7 +65,7 @@ async def _check_code(context: Context, caller: Caller, run: _Run) -> list[str]:
 
 
 async def _check_mounts(context: Context, caller: Caller, new: NewJob, runs: list[_Run]) -> list[str]:
-    """All but code in buckets. Returns notes."""
+    """Checks all sources except code in buckets, which `_check_code` checks. Returns notes."""
     fields = {source: field for run in reversed(runs) for source, field in _fields(run)}
     code_dirs = {_source(run.stored["code_dir"]) for run in runs if run.stored.get("code_dir")}
     named = [

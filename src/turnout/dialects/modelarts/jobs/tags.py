@@ -41,7 +41,7 @@ class _TagFilter(msgspec.Struct):
     values: list[str] | None = None
 
 
-class _Match(msgspec.Struct):
+class _NameMatch(msgspec.Struct):
     key: str
     value: str
 
@@ -50,7 +50,7 @@ class _TagQuery(msgspec.Struct):
     workspace_id: str | None = None
     tags: list[_TagFilter] | None = None
     without_any_tag: bool | None = None
-    matches: list[_Match] | None = None
+    matches: list[_NameMatch] | None = None
 
 
 class _PageRange(NamedTuple):

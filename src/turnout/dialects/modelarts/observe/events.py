@@ -19,7 +19,7 @@ SOURCES = ("K8S", "Job", "Task")
 DEFAULT_LIMIT, MAX_LIMIT = 50, 100
 MAX_PATTERN = 256
 ALONE = "runs alone"
-"""In the message of a placement: the job has the whole machine."""
+"""The message of a placement contains it if the job has the whole machine."""
 _MAX_OFFSET = 1 << 31
 _SECOND = 1_000_000_000
 
@@ -92,7 +92,7 @@ def timeline(history: History) -> list[JobEvent]:
     """All events in the order of time."""
     events = [*_of_job(history), *_of_queue(history), *_of_tasks(history)]
     events.sort(key=lambda event: (event.at, _ORDER.index(event.kind)))
-    return [one for event in events for one in (event, *_notifications(history, event))]
+    return [item for event in events for item in (event, *_notifications(history, event))]
 
 
 def task_start(replica: Replica, started: int) -> JobEvent:
@@ -191,7 +191,7 @@ def _of_job(history: History) -> Iterator[JobEvent]:
 
 
 def _placement(attempt: AttemptTimes, message: str) -> str:
-    """`2 tasks, attempt 1`, and whether the job has the machine for itself. The service's own text names replicas."""
+    """`2 tasks, attempt 1`, and whether the job runs alone. The recorded message has no words of ModelArts."""
     count = len(attempt.replicas)
     text = f"{count} {'task' if count == 1 else 'tasks'}, attempt {attempt.number}"
     if ALONE in message:
@@ -200,7 +200,7 @@ def _placement(attempt: AttemptTimes, message: str) -> str:
 
 
 def _by_reason(history: History, kind: EventKind, reason: Reason | None) -> str:
-    """Empty if another event says the same."""
+    """The kind of an event that depends on the reason. Empty if another event already reports it."""
     job = history.view.job
     if kind is EventKind.ENDED:
         return "auto_stopped" if job.reason is Reason.TIME_LIMIT else _ENDS.get(job.state, "")
@@ -246,9 +246,9 @@ def _task_kind(replica: Replica, code: int | None) -> str:
 
 def _notifications(history: History, event: JobEvent) -> Iterator[JobEvent]:
     category = messages().events[event.kind].notification
-    query = _stored(history.view.document).spec.notification
-    if category and query and category in (query.events or ()):
-        yield JobEvent(event.at, "notified", {"event": category, "topic": query.topic_urn or "-"})
+    requested = _stored(history.view.document).spec.notification
+    if category and requested and category in (requested.events or ()):
+        yield JobEvent(event.at, "notified", {"event": category, "topic": requested.topic_urn or "-"})
 
 
 def _render_event(event: JobEvent, language: Language) -> dict[str, str]:
@@ -287,19 +287,19 @@ class _Spec(msgspec.Struct):
     notification: _Notification | None = None
 
 
-class _Stored(msgspec.Struct):
+class _StoredJob(msgspec.Struct):
     """The parts of a stored document that events need."""
 
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_stored = msgspec.json.Decoder(_Stored, strict=False).decode
+_stored = msgspec.json.Decoder(_StoredJob, strict=False).decode
 
 
 def _one_of(query: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
     """Ignores the case, because the reference mixes upper and lower case."""
     text = query.get(name, "").strip()
-    found = next((one for one in known if one.casefold() == text.casefold()), "")
+    found = next((choice for choice in known if choice.casefold() == text.casefold()), "")
     if text and not found:
         raise _invalid(name, f"must be one of {', '.join(known)}")
     return found

@@ -27,7 +27,8 @@ async def list_tasks(context: Context, request: Request, caller: Caller) -> Resp
     view = await lookup.job(context, request, caller)
     attempt = fields.number(request.query_params, "schedule_count", 0, 0, 1 << 30)
     attempts = await _replicas_by_attempt(context, view)
-    return reply.json(tasks.render([one for one in attempts if one and attempt in (0, one[0].attempt)]))
+    chosen = [replicas for replicas in attempts if replicas and attempt in (0, replicas[0].attempt)]
+    return reply.json(tasks.render(chosen))
 
 
 async def list_stages(context: Context, request: Request, caller: Caller) -> Response:
@@ -51,7 +52,7 @@ async def show_metrics(context: Context, request: Request, caller: Caller) -> Re
     view, name = await lookup.task(context, request, caller)
     if view.job.started is None:
         return reply.no_content()
-    replica = next((one for one in view.replicas if one.name == name), None)
+    replica = next((candidate for candidate in view.replicas if candidate.name == name), None)
     until = (replica.ended if replica else None) or view.job.ended or context.clock()
     samples = await context.jobs.samples(view, name)
     return reply.json(metrics.render(samples, view.job.started, until))

@@ -47,7 +47,7 @@ async def read_lines(context: Context, request: Request, caller: Caller) -> Resp
 
 
 async def download(context: Context, request: Request) -> Response:
-    """Sends the whole log. The link is the only proof that is needed."""
+    """Sends the whole log. The signature of the link authenticates the request."""
     project, job_id, task_id = (
         request.path_params[name] for name in ("project_id", "training_job_id", "task_id")
     )
@@ -58,7 +58,7 @@ async def download(context: Context, request: Request) -> Response:
     expires, signature = query.get("expires", ""), query.get("signature", "")
     check_link(context.keys.root, subject, expires, signature, context.clock() / 1e9)
     if key and context.keys.find(key) is None:
-        raise Denied("the key that asked for this link was revoked")
+        raise Denied("the key that requested this link was revoked")
     caller = Caller("link", project, root=True)
     view = await lookup.by_uuid(context, caller, job_id)
     view, replica = await lookup.task_of(context, caller, view, task_id)

@@ -30,13 +30,13 @@ Document = dict[str, object]
 
 class LineRange(NamedTuple):
     first: int | None
-    """None: from the end that `descending` names."""
+    """None: the last line if `descending`, else the first."""
     count: int
     descending: bool
 
 
 def is_ready(view: JobView, replica: ReplicaName, now: int, log_days: float) -> bool:
-    """Whether the log exists by now. Raises Invalid if it was cleared, or if the task never started."""
+    """Whether the task has started, so that it has a log. Raises Invalid if the log was deleted or will never exist."""
     job = view.job
     if log_days and job.ended is not None and now - job.ended > log_days * _DAY:
         raise Invalid(
@@ -45,7 +45,8 @@ def is_ready(view: JobView, replica: ReplicaName, now: int, log_days: float) -> 
             field="task_id",
             code=LOG_CLEARED,
         )
-    started = job.attempt > 1 or any(one.name == replica and one.started is not None for one in view.replicas)
+    starts = (other.started for other in view.replicas if other.name == replica)
+    started = job.attempt > 1 or any(start is not None for start in starts)
     if not started and not job.live:
         raise Invalid(
             f"{replica} has no log: the job ended before {replica} started.", field="task_id", code=NO_LOG
@@ -76,7 +77,7 @@ def link_kind(query: Mapping[str, str], headers: Mapping[str, str]) -> Kind:
 
 
 def link_subject(project: str, job_id: str, task_id: str, kind: str, key: str) -> tuple[str, ...]:
-    """What the signature of a link covers. `key`: the id of the key that asked for the link."""
+    """The values that the signature of a link covers. `key`: the id of the key that requested the link."""
     return ("log", project, job_id, task_id, kind, key)
 
 
@@ -88,7 +89,7 @@ def url(base: str, job: Job, replica: ReplicaName, kind: Kind, key: str, link: S
 
 
 def headers(job_id: str, task_id: str, kind: Kind) -> dict[str, str]:
-    """Users write logs: the headers keep browsers from running one as a page."""
+    """A log may contain HTML: the headers keep browsers from running it as a page."""
     name = quote(f"modelarts-job-{job_id}-{task_id}.log")
     return {
         "Content-Disposition": f'{"attachment" if kind == "download" else "inline"}; filename="{name}"',

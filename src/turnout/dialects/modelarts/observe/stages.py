@@ -39,8 +39,14 @@ def render(history: History) -> Document:
 
 
 def _stages(attempt: AttemptTimes) -> Iterator[_Stage]:
-    starts = [events.task_start(one, one.started) for one in attempt.replicas if one.started is not None]
-    ends = [events.task_end(one, one.ended) for one in attempt.replicas if one.ended is not None]
+    starts = [
+        events.task_start(replica, replica.started)
+        for replica in attempt.replicas
+        if replica.started is not None
+    ]
+    ends = [
+        events.task_end(replica, replica.ended) for replica in attempt.replicas if replica.ended is not None
+    ]
     yield _stage("scheduling", attempt.since, attempt.placed or attempt.ended, [])
     if attempt.placed is not None:
         yield _stage("preparing", attempt.placed, attempt.started or attempt.ended, [])

@@ -33,7 +33,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class TrialInputs(NamedTuple):
-    """What a trial of a search with a configuration file gets in addition."""
+    """The additional inputs of a trial, if a configuration file defines the search."""
 
     framework: str = ""
     """The mount source of the framework's code."""
@@ -42,7 +42,7 @@ class TrialInputs(NamedTuple):
 
 
 class ProgramRequest(NamedTuple):
-    """What one role runs, gathered from the parts of the document."""
+    """The parts of the document that define the program of one role."""
 
     field: str
     """`algorithm`, or `tasks[0].algorithm`."""
@@ -58,7 +58,7 @@ class ProgramRequest(NamedTuple):
     """The number of the task: each has its own directory for code."""
     trial_inputs: TrialInputs | None = None
     failure: str = ""
-    """Why the job fails as soon as it starts. Empty for a job that can run."""
+    """The message with which the job fails as soon as it starts. Empty for a job that can run."""
 
 
 class BuiltProgram(NamedTuple):
@@ -200,7 +200,7 @@ def _arguments(request: ProgramRequest) -> tuple[tuple[str, ...], dict[str, str]
     """Options for a boot file, and environment variables. A command gets all as variables."""
     of_channels = [*request.inputs.arguments, *request.outputs.arguments]
     values = parameters.arguments(request.parameters)
-    by_option = [(name, path) for name, path, by_variable in of_channels if not by_variable] + values
+    by_option = [(name, path) for name, path, is_variable in of_channels if not is_variable] + values
     by_variable = [(name, path) for name, path, is_variable in of_channels if is_variable]
     if request.command:
         by_option, by_variable = [], by_variable + by_option
@@ -210,7 +210,7 @@ def _arguments(request: ProgramRequest) -> tuple[tuple[str, ...], dict[str, str]
         variable = channels.variable(name)
         if variable in names:
             detail = f": {names[variable]} and {name} would both be the environment variable {variable}; rename one."
-            is_parameter = any(name == one["name"] for one in request.parameters)
+            is_parameter = any(name == parameter["name"] for parameter in request.parameters)
             code = errors.DUPLICATE_NAME if is_parameter else errors.BAD_CHANNEL
             raise invalid(code, f"{request.field}.{'parameters' if is_parameter else 'inputs'}", detail)
         env[variable], names[variable] = value, name

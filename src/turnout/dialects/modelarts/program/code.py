@@ -40,8 +40,8 @@ async def check(
     return CodeInfo(sum(info.size for info in files), _tree(folder.rpartition("/")[2], names))
 
 
-async def read(context: Context, caller: Caller, path: str, field: str, most: int) -> bytes | None:
-    """At most `most` + 1 bytes of a file in a bucket, or None if it does not exist. Raises Invalid."""
+async def read(context: Context, caller: Caller, path: str, field: str, max_bytes: int) -> bytes | None:
+    """At most `max_bytes` + 1 bytes of a file in a bucket, or None if it does not exist. Raises Invalid."""
     url = locations.source(path, field)
     if url.startswith("file:"):
         raise invalid(
@@ -49,7 +49,7 @@ async def read(context: Context, caller: Caller, path: str, field: str, most: in
         )
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            opened = await context.objects.read(url, caller.project, range_header=f"bytes=0-{most}")
+            opened = await context.objects.read(url, caller.project, range_header=f"bytes=0-{max_bytes}")
             try:
                 return b"".join([part async for part in opened.body])
             finally:
@@ -112,8 +112,8 @@ def _check_limits(limits: Limits, files: list[Info], names: list[str], field: st
 
 
 def _check_boot_file(url: str, names: list[str], boot_file: str, field: str) -> None:
-    field_path = locations.source(boot_file, field, errors.BAD_BOOT_FILE)
-    if field_path.startswith(url) and field_path.removeprefix(url) not in names:
+    boot_url = locations.source(boot_file, field, errors.BAD_BOOT_FILE)
+    if boot_url.startswith(url) and boot_url.removeprefix(url) not in names:
         raise invalid(errors.BAD_BOOT_FILE, field, f": there is no file {quoted(boot_file)}.")
 
 

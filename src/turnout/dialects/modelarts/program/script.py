@@ -13,7 +13,7 @@ class EngineFamily(StrEnum):
     """The options that an engine passes to its boot file on several nodes."""
 
     PLAIN = ""
-    """None."""
+    """No options."""
     PYTORCH = "pytorch"
     """`--init_method --rank --world_size`."""
     TENSORFLOW = "tensorflow"
@@ -51,7 +51,7 @@ class Start(NamedTuple):
     framework: str = ""
     """A directory for `PYTHONPATH`."""
     failure: str = ""
-    """A message with which the script fails before it does anything. Empty: it does not."""
+    """If it is not empty, the script prints this message and fails at once."""
 
 
 def command(start: Start) -> tuple[str, ...]:
@@ -90,10 +90,10 @@ find_peers() {
 
 # Node 0 waits until all others have connected. Then a background process keeps the connections open: it ends with the
 # replica, which tells the other nodes to end.
-gather_others() {
+accept_other_nodes() {
     python -c 'import os, signal, socket, sys
-here = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=4096)
-there = [here.accept()[0] for _ in range(1, int(sys.argv[3]))]
+server = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=4096)
+connections = [server.accept()[0] for _ in range(1, int(sys.argv[3]))]
 if os.fork() == 0:
     signal.pause()' "${lead%:*}" "${lead##*:}" "$size" || fail 1 "the other nodes do not answer"
 }
@@ -103,20 +103,20 @@ wait_for_node_0() {
     exec python -c 'import socket, sys, time
 while True:
     try:
-        there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+        connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
         break
     except OSError:
         time.sleep(0.2)
-there.recv(1)' "${lead%:*}" "${lead##*:}"
+connection.recv(1)' "${lead%:*}" "${lead##*:}"
 }
 
-get_code() {
+copy_code() {
     mkdir -p "$folder" && cp -RP "$code/." "$folder" && chmod -R u+rwX "$folder" ||
         fail 1 "cannot copy the code to $folder"
     say "the code is in $folder"
 }
 
-give_autosearch() {
+write_autosearch() {
     mkdir -p "$packages" && printf %s "$autosearch" >"$packages/autosearch.py" ||
         fail 1 "cannot write the module autosearch to $packages"
 }
@@ -169,11 +169,11 @@ shell=/bin/sh saved=
 [ -n "$family" ] && find_peers
 if [ "$family" = mpi ] && [ "$size" -gt 1 ]; then
     [ "$rank" -gt 0 ] && wait_for_node_0
-    gather_others
+    accept_other_nodes
 fi
 [ -n "$MA_LOG_DIR" ] && mkdir -p "$MA_LOG_DIR" 2>/dev/null
-[ -n "$code" ] && get_code
-[ -n "$autosearch" ] && give_autosearch
+[ -n "$code" ] && copy_code
+[ -n "$autosearch" ] && write_autosearch
 PYTHONPATH=$packages${framework:+:$framework}${folder:+:${folder%/*}}${PYTHONPATH:+:$PYTHONPATH}
 PATH=$packages/bin:$PATH
 # Packages that the program installs go there too, and replace those that are there.

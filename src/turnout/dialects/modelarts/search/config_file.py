@@ -138,19 +138,19 @@ def _concurrency(value: Any, field: str) -> int:
 
 
 def _parameters(document: Document, field: str) -> list[Parameter]:
-    all_ = [(param, group.type) for group in document.search_space for param in group.params]
-    if len(all_) > definition.MAX_PARAMETERS:
+    params = [(param, group.type) for group in document.search_space for param in group.params]
+    if len(params) > definition.MAX_PARAMETERS:
         detail = (
-            f": search_space has {len(all_)} parameters; at most {definition.MAX_PARAMETERS} are allowed."
+            f": search_space has {len(params)} parameters; at most {definition.MAX_PARAMETERS} are allowed."
         )
         raise invalid(errors.BAD_SEARCH, field, detail)
-    for param, _ in all_:
+    for param, _ in params:
         if not _NAME.fullmatch(param.name):
             detail = (
                 f": the parameter {quoted(param.name)} must have 1 to 64 letters, digits, `_`, `.` and `-`."
             )
             raise invalid(errors.BAD_SEARCH, field, detail)
-    return [_parameter(param, param.type or kind or "", field) for param, kind in all_]
+    return [_parameter(param, param.type or kind or "", field) for param, kind in params]
 
 
 def _parameter(param: Param, kind: str, field: str) -> Parameter:

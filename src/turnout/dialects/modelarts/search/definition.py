@@ -32,7 +32,7 @@ MAX_VALUES = 1000
 
 
 def is_given(search: wire.AutoSearch | None) -> bool:
-    """False for an empty one, which clients send for none."""
+    """Whether the request defines a search. Clients also send an empty object for a job without a search."""
     return search is not None and bool(
         search.reward_attrs or search.search_params or search.algo_configs or search.skip_search_params
     )
@@ -60,11 +60,11 @@ def check(search: wire.AutoSearch, known: Collection[str], field: str) -> None:
     for index, parameter in enumerate(search.search_params):
         field_path = f"{field}.search_params[{index}]"
         if not parameter.name or parameter.name not in known:
-            has = ", ".join(known) or "and there are none"
-            detail = f": {quoted(parameter.name)} must be one of the job's parameters: {has}."
+            names = ", ".join(known) or "none"
+            detail = f": {quoted(parameter.name)} is not a parameter of the job; its parameters are: {names}."
             raise invalid(errors.BAD_SEARCH, f"{field_path}.name", detail)
         if parameter.name in seen:
-            raise invalid(errors.BAD_SEARCH, f"{field_path}.name", f": {parameter.name} is there twice.")
+            raise invalid(errors.BAD_SEARCH, f"{field_path}.name", f": {parameter.name} occurs twice.")
         seen.add(parameter.name)
         _check_space(parameter, field_path)
     _check_count(search.algo_configs or (), MAX_ALGORITHMS, f"{field}.algo_configs")
@@ -80,19 +80,19 @@ def to_search(search: wire.AutoSearch, merged: Sequence[dict[str, Any]], field: 
     left_out, rules = _read_skip(search.skip_search_params or "")
     found = Search(
         parameters=tuple(
-            _parameter(one, known[one.name or ""], f"{field}.search_params[{index}]")
-            for index, one in enumerate(search.search_params or ())
-            if one.name not in left_out
+            _parameter(param, known[param.name or ""], f"{field}.search_params[{index}]")
+            for index, param in enumerate(search.search_params or ())
+            if param.name not in left_out
         ),
-        metrics=tuple(_metric(one) for one in search.reward_attrs or ()),
-        algorithms=tuple(_algorithm(one) for one in search.algo_configs or ()) or (Algorithm(DEFAULT),),
+        metrics=tuple(_metric(attr) for attr in search.reward_attrs or ()),
+        algorithms=tuple(_algorithm(config) for config in search.algo_configs or ()) or (Algorithm(DEFAULT),),
         skip=rules,
     )
     return checked(found, field)
 
 
 def checked(search: Search, field: str) -> Search:
-    """Returns the search. Raises Invalid with ModelArts' code if it is not possible."""
+    """Returns the search. Raises Invalid with ModelArts' code if the search is invalid."""
     try:
         check_search(search)
     except Invalid as error:
@@ -109,8 +109,8 @@ def stored(search: wire.AutoSearch | None) -> dict[str, Any]:
     """The stored `auto_search`, with numbers as text."""
     if search is None:
         return {}
-    whole: dict[str, Any] = msgspec.to_builtins(search)
-    for parameter in whole.get("search_params") or ():
+    document: dict[str, Any] = msgspec.to_builtins(search)
+    for parameter in document.get("search_params") or ():
         for key in ("lower_bound", "upper_bound", "discrete_points_num"):
             if key in parameter:
                 parameter[key] = parameters.as_text(parameter[key])
@@ -118,15 +118,15 @@ def stored(search: wire.AutoSearch | None) -> dict[str, Any]:
             parameter["discrete_values"] = [
                 parameters.as_text(value) for value in parameter["discrete_values"]
             ]
-    for config in whole.get("algo_configs") or ():
+    for config in document.get("algo_configs") or ():
         for param in config.get("params") or ():
             param["value"] = parameters.as_text(param.get("value"))
-    return whole
+    return document
 
 
-def _check_count(found: Sequence[Any], most: int, field: str) -> None:
-    if len(found) > most:
-        raise invalid(errors.BAD_SEARCH, field, f" has {len(found)} entries; at most {most} are allowed.")
+def _check_count(found: Sequence[Any], maximum: int, field: str) -> None:
+    if len(found) > maximum:
+        raise invalid(errors.BAD_SEARCH, field, f" has {len(found)} entries; at most {maximum} are allowed.")
 
 
 def _check_metrics(search: wire.AutoSearch, field: str) -> None:
@@ -197,19 +197,19 @@ def _check_algorithm(config: wire.AlgoConfig, field_path: str) -> None:
         detail = f": {quoted(config.name)} must be one of {', '.join(ALGORITHMS)}."
         raise invalid(errors.BAD_SEARCH, f"{field_path}.name", detail)
     for index, param in enumerate(config.params or ()):
-        where = f"{field_path}.params[{index}]"
+        param_path = f"{field_path}.params[{index}]"
         setting = known.get(param.key or "")
         if setting is None:
             detail = f": {quoted(param.key)} must be one of {', '.join(known)}."
-            raise invalid(errors.BAD_SEARCH, f"{where}.key", detail)
+            raise invalid(errors.BAD_SEARCH, f"{param_path}.key", detail)
         value, kind = parameters.as_text(param.value), TYPES[type(setting.default)]
         if param.type and param.type != kind and not (param.type == "Integer" and kind == "Float"):
             detail = f": {quoted(param.type)} must be {kind}, which is the type of {param.key}."
-            raise invalid(errors.BAD_SEARCH, f"{where}.type", detail)
+            raise invalid(errors.BAD_SEARCH, f"{param_path}.type", detail)
         if not parameters.has_type(kind, value):
             raise invalid(
                 errors.BAD_SEARCH,
-                f"{where}.value",
+                f"{param_path}.value",
                 f": {quoted(value)} of {param.key} must be of type {kind}.",
             )
 
@@ -217,7 +217,7 @@ def _check_algorithm(config: wire.AlgoConfig, field_path: str) -> None:
 def _read_skip(text: str) -> tuple[set[str], tuple[dict[str, str], ...]]:
     """The parameters to leave out of the search, and the rules for points to leave out: `lr;batch=128`.
 
-    Raises ValueError with a message for the user.
+    Raises ValueError, whose text is for the user.
     """
     left_out: set[str] = set()
     rules: list[str] = []
@@ -257,18 +257,18 @@ def _algorithm(config: wire.AlgoConfig) -> Algorithm:
     return Algorithm(name, detail)
 
 
-def _parameter(one: wire.SearchParam, declared: dict[str, Any], field_path: str) -> Parameter:
+def _parameter(param: wire.SearchParam, declared: dict[str, Any], field_path: str) -> Parameter:
     """Checks that the parameter's constraint allows the values. An Integer stays a whole number."""
-    name, kind = one.name or "", declared["constraint"]["type"]
-    if _kind(one) == "discrete":
-        values = _values(one)
+    name, kind = param.name or "", declared["constraint"]["type"]
+    if _kind(param) == "discrete":
+        values = _values(param)
         parameters.check_values(declared, values, f"{field_path}.discrete_values", errors.BAD_SEARCH)
         numbers = kind in ("Integer", "Float") or all(
             parameters.parse_number(value) is not None for value in values
         )
         return Parameter(name, "discrete" if numbers else "categorical", values=tuple(values))
-    low, high = parameters.as_text(one.lower_bound), parameters.as_text(one.upper_bound)
-    points = int(parameters.as_text(one.discrete_points_num) or 0) or None
+    low, high = parameters.as_text(param.lower_bound), parameters.as_text(param.upper_bound)
+    points = int(parameters.as_text(param.discrete_points_num) or 0) or None
     parameters.check_values(declared, [low, high], f"{field_path}.lower_bound", errors.BAD_SEARCH)
     found = Parameter(name, "float", float(low), float(high), points=points)
     if kind != "Integer":

@@ -88,10 +88,10 @@ async def list_trials(context: Context, request: Request, caller: Caller) -> Res
 
 async def show_trial(context: Context, request: Request, caller: Caller) -> Response:
     view, search = await _search(context, request, caller)
-    (reports,) = await _reports(
+    (report,) = await _reports(
         context, caller, view, [await find_trial(context, view, request.path_params["trial_id"])]
     )
-    return reply.json(trial_tables.render_trial(reports, search, context.clock()))
+    return reply.json(trial_tables.render_trial(report, search, context.clock()))
 
 
 async def stop_trial(context: Context, request: Request, caller: Caller) -> Response:
@@ -125,7 +125,7 @@ async def show_picture(context: Context, request: Request, caller: Caller) -> Re
         )
     picture = await context.searches.picture(view, name)
     url = f"obs:/{path}" if path.startswith("/") else path
-    await context.objects.write(url, caller.project, _once(picture), "image/png")
+    await context.objects.write(url, caller.project, _single_chunk(picture), "image/png")
     return reply.json({"file_path": path})
 
 
@@ -168,16 +168,16 @@ async def _reports(
     if not page:
         return []
     children = await context.jobs.find(
-        caller, Compare("id", "in", tuple(one.child for one in page)), Page(limit=len(page))
+        caller, Compare("id", "in", tuple(trial.child for trial in page)), Page(limit=len(page))
     )
-    pids = {child.job.id: next((one.pid for one in child.replicas), None) for child in children}
+    pids = {child.job.id: next((replica.pid for replica in child.replicas), None) for child in children}
     return [
         trial_tables.TrialReport(
-            one, await context.searches.measurements(view, one.number), pids.get(one.child)
+            trial, await context.searches.measurements(view, trial.number), pids.get(trial.child)
         )
-        for one in page
+        for trial in page
     ]
 
 
-async def _once(content: bytes) -> AsyncIterator[bytes]:
+async def _single_chunk(content: bytes) -> AsyncIterator[bytes]:
     yield content

@@ -25,16 +25,18 @@ def trial_job(parent: JobView, trial: Trial, settings: config.Settings) -> NewJo
     framework = stored["algorithm"].get("autosearch_framework_path") if by_file else None
     _apply_values(stored, trial)
     # The stored document has all that came from the algorithm.
-    whole = stored | {
+    complete = stored | {
         "algorithm": stored["algorithm"] | {"id": None, "subscription_id": None, "item_version_id": None}
     }
     trial_inputs = build.TrialInputs(
         locations.source(framework, "algorithm.autosearch_framework_path") if framework else "",
         _encode(trial_config(trial)).decode(),
     )
-    submission = translate.Submission(parent.job.project, settings, stored["metadata"].get("user_name", ""))
-    document = msgspec.convert(whole, wire.Job)
-    new = translate.new_job(document, submission, None, trial_inputs=trial_inputs if by_file else None)
+    translation = translate.TranslationContext(
+        parent.job.project, settings, stored["metadata"].get("user_name", "")
+    )
+    document = msgspec.convert(complete, wire.Job)
+    new = translate.new_job(document, translation, None, trial_inputs=trial_inputs if by_file else None)
     return msgspec.structs.replace(
         new,
         scope=f"{TRIAL_SCOPE}:{parent.job.id}",
@@ -60,15 +62,15 @@ def _apply_values(stored: dict[str, Any], trial: Trial) -> None:
     }
     algorithm["policies"] = {}
     algorithm["parameters"] = [
-        one | {"value": definition.as_argument(trial.parameters[one["name"]])}
-        if one["name"] in trial.parameters
-        else one
-        for one in algorithm.get("parameters") or ()
+        parameter | {"value": definition.as_argument(trial.parameters[parameter["name"]])}
+        if parameter["name"] in trial.parameters
+        else parameter
+        for parameter in algorithm.get("parameters") or ()
     ]
     if algorithm.get("outputs"):
         algorithm["outputs"] = [
-            one | {"remote": {"obs": _in_trial_dir(one["remote"]["obs"], trial)}}
-            for one in algorithm["outputs"]
+            output | {"remote": {"obs": _in_trial_dir(output["remote"]["obs"], trial)}}
+            for output in algorithm["outputs"]
         ]
     stored["algorithm"] = algorithm
     logs = stored["spec"].get("log_export_path") or {}

@@ -34,24 +34,24 @@ def render_trials(reports: Sequence[TrialReport], search: Search, now: int) -> T
     metrics = [metric.name for metric in search.metrics]
     head = ["", "done", "pid", "config", "trial_id", "training_iteration", "time_total_s", "worker_index"]
     rows: list[list[Any]] = []
-    for one in reports:
-        trial = one.trial
-        values = trial.metrics or (one.measurements[-1].metrics if one.measurements else {})
+    for report in reports:
+        trial = report.trial
+        values = trial.metrics or (report.measurements[-1].metrics if report.measurements else {})
         reward = trial.value if trial.value is not None else values.get(search.metric.name)
         rows.append(
             [
                 str(trial.number),
                 str(trial.state in ENDED),
-                as_text(one.pid),
+                as_text(report.pid),
                 _config_cell(trial),
                 trial.id,
-                str(len(one.measurements)),
+                str(len(report.measurements)),
                 _seconds(trial, trial.ended or now),
                 "",
                 as_text(reward),
                 STATUS[trial.state],
                 *(as_text(values.get(name)) for name in metrics),
-                as_text(_best(search.metric, one.measurements, reward)),
+                as_text(_best(search.metric, report.measurements, reward)),
             ]
         )
     return {"header": [*head, "reward_attr", "status", *metrics, "best_reward"], "data": rows}
@@ -107,7 +107,9 @@ def _config_cell(trial: Trial) -> dict[str, Value]:
 
 
 def _best(metric: Metric, measurements: Sequence[Measurement], reward: float | None) -> float | None:
-    values = [one.metrics[metric.name] for one in measurements if metric.name in one.metrics]
+    values = [
+        measurement.metrics[metric.name] for measurement in measurements if metric.name in measurement.metrics
+    ]
     values += [] if reward is None else [reward]
     if not values:
         return None

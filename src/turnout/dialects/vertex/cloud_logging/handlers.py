@@ -58,7 +58,7 @@ async def list_entries(context: Context, principal: Principal, body: bytes) -> R
     job = log_filter.job_id(condition)
     if job is None:
         raise Invalid(
-            'filter must name a job here, as in resource.labels.job_id="123" AND severity>=ERROR.',
+            'filter must name a job in this service, as in resource.labels.job_id="123" AND severity>=ERROR.',
             field="filter",
         )
     token = _read_token(request.page_token)
@@ -74,7 +74,7 @@ async def list_entries(context: Context, principal: Principal, body: bytes) -> R
 
 def _response(view: JobView, page: "_Page") -> Response:
     document: dict[str, Any] = (
-        {"entries": [one.document(view.job) for one in page.entries]} if page.entries else {}
+        {"entries": [entry.document(view.job) for entry in page.entries]} if page.entries else {}
     )
     if page.next:
         document["nextPageToken"] = _write_token(page.next)
@@ -109,7 +109,7 @@ async def _find(
     return found
 
 
-class _Token(NamedTuple):
+class _PageToken(NamedTuple):
     """Where a page ended."""
 
     at: int
@@ -124,7 +124,7 @@ class _Token(NamedTuple):
 
 class _Page(NamedTuple):
     entries: list[Entry]
-    next: _Token | None
+    next: _PageToken | None
     """None on the last page."""
 
 
@@ -136,7 +136,7 @@ class _OldestFirst:
     """
 
     def __init__(
-        self, context: Context, view: JobView, condition: Filter, after: _Token | None, size: int
+        self, context: Context, view: JobView, condition: Filter, after: _PageToken | None, size: int
     ) -> None:
         self._context = context
         self._view = view
@@ -165,15 +165,15 @@ class _OldestFirst:
             lines = await self._lines(span, cursor)
             if await pools.logs.run(self._view.job.project, self._take, lines):
                 found = self._matches[: self._size]
-                return _Page(found, _Token(*found[-1].position, cursor))
+                return _Page(found, _PageToken(*found[-1].position, cursor))
             cursor = lines.cursor
             if lines.over:
                 return _Page(self._matches, None)
             if self._last and time.monotonic() > deadline:
-                return _Page(self._matches, _Token(*self._last, cursor))
+                return _Page(self._matches, _PageToken(*self._last, cursor))
 
     def _take(self, lines: LogPage) -> bool:
-        """Whether the page is full and another entry matches."""
+        """Adds the matching entries to the page. Returns whether the page is full and another entry matches."""
         for entry in self._entries(lines):
             if self._after and not self._follows(entry.position, self._after.position):
                 continue
@@ -208,7 +208,7 @@ class _OldestFirst:
 
 
 class _NewestFirst(_OldestFirst):
-    """The newest first."""
+    """Like _OldestFirst, but with the newest entries first."""
 
     def _remaining_span(self) -> Span:
         return Span(self._span.start, min(self._span.end, self._after.at)) if self._after else self._span
@@ -230,16 +230,16 @@ class _NewestFirst(_OldestFirst):
         return position < other
 
 
-def _write_token(token: _Token) -> str:
+def _write_token(token: _PageToken) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(token)).rstrip(b"=").decode()
 
 
-def _read_token(token: str) -> _Token | None:
+def _read_token(token: str) -> _PageToken | None:
     if not token:
         return None
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
-        found = msgspec.msgpack.decode(raw, type=_Token)
+        found = msgspec.msgpack.decode(raw, type=_PageToken)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         found = None
     if found is None or _write_token(found) != token:

@@ -48,11 +48,11 @@ class Or:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Negation:
     part: "Filter"
 
 
-Filter = Comparison | And | Or | Not
+Filter = Comparison | And | Or | Negation
 
 
 class Span(NamedTuple):
@@ -64,7 +64,7 @@ class Span(NamedTuple):
 
 def parse(text: str) -> Filter:
     """Raises Invalid with the position of the error."""
-    return _Parser(text).parse()
+    return _LogFilterParser(text).parse()
 
 
 def job_id(condition: Filter) -> str | None:
@@ -85,16 +85,17 @@ def time_span(condition: Filter) -> Span:
         case And(parts):
             spans = [time_span(part) for part in parts]
             return Span(
-                max((one.start for one in spans), default=0), min((one.end for one in spans), default=FOREVER)
+                max((span.start for span in spans), default=0),
+                min((span.end for span in spans), default=FOREVER),
             )
         case Or(parts):
             spans = [time_span(part) for part in parts]
-            return Span(min(one.start for one in spans), max(one.end for one in spans))
+            return Span(min(span.start for span in spans), max(span.end for span in spans))
         case _:
             return Span()
 
 
-class _Parser(Parser[Filter]):
+class _LogFilterParser(Parser[Filter]):
     MAX_CONDITIONS = 100
     """Fewer than in other filters: each condition may be tested on very many lines."""
 
@@ -105,7 +106,7 @@ class _Parser(Parser[Filter]):
         return Or(tuple(parts))
 
     def negation(self, part: Filter) -> Filter:
-        return Not(part)
+        return Negation(part)
 
     def restriction(self) -> Filter:
         start = self._at
@@ -114,7 +115,8 @@ class _Parser(Parser[Filter]):
             raise self._invalid('expected a field, as in resource.labels.job_id="123"')
         if word[0] not in (*_ROOTS, *TIMES):
             raise invalid(
-                start, f"{quoted(word[0])} is not a field of entries here; there are {', '.join(_ROOTS)}"
+                start,
+                f"{quoted(word[0])} is not a field that this service supports; use one of {', '.join(_ROOTS)}",
             )
         path = [word[0]]
         while self._next("."):
@@ -124,7 +126,7 @@ class _Parser(Parser[Filter]):
         at = self._at
         operator = self._match(_OPERATOR)
         if operator is None or operator[0] in ("=~", "!~"):
-            raise invalid(at, f"{'.'.join(path)[:100]} must be compared by one of = != < <= > >= : here")
+            raise invalid(at, f"{'.'.join(path)[:100]} must be compared by one of = != < <= > >= :")
         self._skip()
         value = self._value()
         self._skip()
@@ -152,7 +154,7 @@ def _comparison(path: Path, op: Operator, value: Value) -> Filter:
         name = value.text.upper()
         if name not in SEVERITIES or op == ":":
             raise invalid(
-                value.at, f"{quoted(value.text)} is not a severity; there are {', '.join(SEVERITIES)}"
+                value.at, f"{quoted(value.text)} is not a severity; use one of {', '.join(SEVERITIES)}"
             )
         return Comparison(path, op, SEVERITIES.index(name))
     return Comparison(path, op, value.text)

@@ -13,7 +13,7 @@ from turnout.dialects.vertex.cloud_logging.log_filter import (
     And,
     Comparison,
     Filter,
-    Not,
+    Negation,
     Operator,
     Or,
     Path,
@@ -53,7 +53,7 @@ def _test(condition: Filter, job: Job) -> _Test | bool:
         case Or(parts):
             negated = _all_of([_negate(_test(part, job)) for part in parts])
             return _negate(negated)
-        case Not(part):
+        case Negation(part):
             return _negate(_test(part, job))
         case Comparison():
             return _comparison(condition, job)

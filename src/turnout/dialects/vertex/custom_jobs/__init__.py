@@ -1,1 +1,1 @@
-"""Custom jobs: the calls, and what a job is checked for and translated to."""
+"""Custom jobs: their handlers, their checks, and the parts of their translation."""

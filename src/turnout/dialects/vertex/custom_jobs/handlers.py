@@ -7,18 +7,19 @@ import msgspec
 from starlette.responses import Response
 
 from turnout.dialects import Context
-from turnout.dialects.vertex import job_filter, operations, paging, render, reply, translate
+from turnout.dialects.vertex import operations, render, reply, translate
 from turnout.dialects.vertex.call import Call
 from turnout.dialects.vertex.custom_jobs import mounts, package_command
 from turnout.dialects.vertex.installation import Installation
-from turnout.dialects.vertex.protobuf import codec, enum_numbers, field_mask
+from turnout.dialects.vertex.job_list import Collection, in_form, list_page
+from turnout.dialects.vertex.protobuf import codec
 from turnout.dialects.vertex.protobuf.field_mask import Mask
 from turnout.dialects.vertex.protobuf.field_path import FieldPath
 from turnout.dialects.vertex.resource_names import JobName
 from turnout.dialects.vertex.tuning.trials import SCOPE
 from turnout.dialects.vertex.wire import CustomJob, CustomJobSpec
 from turnout.errors import Invalid, NotFound, Unavailable, WrongState
-from turnout.job import All, Compare, Job, NewJob, Page, State
+from turnout.job import Job, NewJob, State
 from turnout.service import JobView
 
 KIND = "CustomJob"
@@ -42,27 +43,13 @@ async def get(context: Context, call: Call) -> Response:
 
 async def list_jobs(context: Context, call: Call) -> Response:
     """The jobs of one location, newest first."""
-    text = call.query.get("filter", "")
-    listing = paging.Listing(call.caller.project, call.location, text)
-    secret = context.keys.root.secret.encode()
-    size = paging.page_size(call.query.get("pageSize", ""))
-    before = paging.read_token(secret, listing, call.query.get("pageToken", ""))
-    read_mask = field_mask.parse(call.query.get("readMask", ""), CustomJob)
-    query = All(Compare("scope", "=", translate.scope(call.location)), job_filter.parse(text))
-    # One more than the page holds, to know whether there is a next page.
-    views = await context.jobs.find(call.caller, query, Page(limit=size + 1, before_id=before))
-    resources = [
-        _format(
-            call,
-            render.locked(view) if view.locked else await _full_resource(context, call, view, read_mask),
-            read_mask,
-        )
-        for view in views[:size]
-    ]
-    page: dict[str, Any] = {"customJobs": resources} if resources else {}
-    if len(views) > size:
-        page["nextPageToken"] = paging.make_token(secret, listing, views[size - 1].job.id)
-    return reply.json(page)
+    scope = translate.scope(call.location)
+    collection = Collection("customJobs", CustomJob, scope, token_location=call.location)
+
+    async def item(view: JobView, read_mask: Mask | None) -> dict[str, Any]:
+        return render.locked(view) if view.locked else await _full_resource(context, call, view, read_mask)
+
+    return await list_page(context, call, collection, item)
 
 
 async def cancel(context: Context, call: Call) -> Response:
@@ -78,7 +65,7 @@ async def delete(context: Context, call: Call) -> Response:
 
 
 async def create_job(context: Context, call: Call, new: NewJob) -> Job:
-    """Raises Unavailable in the words of Vertex."""
+    """Creates the job. Raises Unavailable with Vertex' message."""
     new = msgspec.structs.replace(new, notes=(*new.notes, *await _shared_packages(context, call, new)))
     try:
         return await context.jobs.create(call.caller, new)
@@ -87,7 +74,7 @@ async def create_job(context: Context, call: Call, new: NewJob) -> Job:
 
 
 async def find(context: Context, call: Call) -> JobView:
-    """The job that the address names, possibly a trial's. Raises NotFound."""
+    """The job that the address names. It may be the job of a trial. Raises NotFound."""
     name = f"{call.parent}/customJobs/{call.resource[1][:100]}"
     view = await find_by_id(context, call, KIND, name)
     kind = view.job.scope.partition(":")[0]
@@ -100,7 +87,7 @@ async def find_by_id(context: Context, call: Call, kind: str, name: str) -> JobV
     """The job whose id is in the address, of any kind. Raises NotFound."""
     job_id = call.resource[1]
     if not (job_id.isascii() and job_id.isdecimal() and len(job_id) <= 19) or int(job_id) > _LARGEST_ID:
-        raise NotFound(f"The {kind} {name} does not exist: the id of one is a number.")
+        raise NotFound(f"The {kind} {name} does not exist: its id must be a number.")
     try:
         return await context.jobs.by_id(call.caller, int(job_id))
     except NotFound:
@@ -128,7 +115,7 @@ def check_ended(view: JobView, kind: str, name: str) -> None:
 async def check_mounts(
     context: Context, call: Call, new: NewJob, spec: CustomJobSpec | None, path: FieldPath
 ) -> NewJob:
-    """With what is known now about the places that the job names. Raises Invalid for a missing package."""
+    """Returns the job with notes about its sources. Raises Invalid if a package does not exist."""
     if not new.spec.mounts:
         return new
     fields = mounts.package_fields(spec, path) if spec else {}
@@ -147,7 +134,7 @@ async def _shared_packages(context: Context, call: Call, new: NewJob) -> list[st
         mount.source for mount in new.spec.mounts if mount.target.startswith(package_command.DIRECTORY)
     ]
     return [
-        f"{uri} is in a bucket that every project can read and change: it was made without credentials, or by root."
+        f"{uri} is in a bucket that every project can read and change: it was created without credentials, or by root."
         f" To keep code in the project {project}, upload it to a new bucket with the project's credentials"
         for uri in packages
         if await context.objects.is_shared(uri, project)
@@ -155,7 +142,7 @@ async def _shared_packages(context: Context, call: Call, new: NewJob) -> list[st
 
 
 async def _resource(context: Context, call: Call, view: JobView) -> dict[str, Any]:
-    return _format(call, await _full_resource(context, call, view))
+    return in_form(call, await _full_resource(context, call, view), CustomJob)
 
 
 async def _full_resource(
@@ -167,12 +154,6 @@ async def _full_resource(
     if view.job.state is State.RUNNING and (read_mask is None or "webAccessUris" in read_mask):
         links = await context.web_access(call.caller, view, call.origin)
     return render.custom_job(view, tail=tail, web_access_uris=links)
-
-
-def _format(call: Call, document: dict[str, Any], read_mask: Mask | None = None) -> dict[str, Any]:
-    """With the requested fields and form of enums."""
-    resource = field_mask.apply(read_mask, document)
-    return enum_numbers.apply(resource, CustomJob) if call.numbers else resource
 
 
 async def _log_tail(context: Context, view: JobView) -> str:

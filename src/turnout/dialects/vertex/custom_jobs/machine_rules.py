@@ -51,7 +51,7 @@ def _check_machine(spec: MachineSpec, path: FieldPath) -> None:
     machine = catalogue.machine_types().get(spec.machine_type)
     if machine is None:
         close = difflib.get_close_matches(spec.machine_type[:MAX_QUOTED], catalogue.machine_types(), 3)
-        hint = f"did you mean {', '.join(close)}?" if close else "there are n1-standard-4 and others."
+        hint = f"did you mean {', '.join(close)}?" if close else "use one such as n1-standard-4."
         raise (path / "machineType").invalid(f"{quoted(spec.machine_type)} is not a machine type; {hint}")
     _check_accelerator(spec, machine, path)
     if spec.tpu_topology and not (machine.tpu and _TOPOLOGY.fullmatch(spec.tpu_topology)):
@@ -65,7 +65,7 @@ def _check_machine(spec: MachineSpec, path: FieldPath) -> None:
 def _check_accelerator(spec: MachineSpec, machine: catalogue.MachineType, path: FieldPath) -> None:
     kind, count = spec.accelerator_type, spec.accelerator_count
     if count < 0:
-        raise (path / "acceleratorCount").invalid(f"it must not be negative, as {count} is.")
+        raise (path / "acceleratorCount").invalid(f"it must be at least 0, not {count}.")
     if kind is _NONE and count:
         raise (path / "acceleratorType").missing(" with acceleratorCount")
     if kind is not _NONE and not count:
@@ -110,11 +110,13 @@ def _check_attached(spec: MachineSpec, path: FieldPath) -> None:
     counts = allowed.get((spec.machine_type, kind))
     if counts is None:
         kinds = [accelerator for machine, accelerator in allowed if machine == spec.machine_type]
-        fits = f"there can be {', '.join(kinds)}" if kinds else "none can; n1 machines take some"
+        fits = (
+            f"use one of {', '.join(kinds)}" if kinds else "it supports no accelerators; some n1 machines do"
+        )
         raise (path / "acceleratorType").invalid(f"{spec.machine_type} cannot have {kind}: {fits}.")
     if count not in counts:
-        *most, last = map(str, counts)
-        choice = f"{', '.join(most)} or {last}" if most else last
+        *others, last = map(str, counts)
+        choice = f"{', '.join(others)} or {last}" if others else last
         raise (path / "acceleratorCount").invalid(
             f"{spec.machine_type} can have {choice} of {kind}, not {count}."
         )
@@ -127,7 +129,9 @@ def _check_affinity(affinity: ReservationAffinity, path: FieldPath) -> None:
     if kind is not _Affinity.SPECIFIC_RESERVATION:
         for name, given in (("key", affinity.key), ("values", affinity.values)):
             if given:
-                raise (path / name).invalid(f"it goes with SPECIFIC_RESERVATION only, not with {kind.name}.")
+                raise (path / name).invalid(
+                    f"it can be set with SPECIFIC_RESERVATION only, not with {kind.name}."
+                )
         return
     if affinity.key != RESERVATION_NAME:
         raise (path / "key").invalid(f"{quoted(affinity.key)} must be {RESERVATION_NAME}.")

@@ -25,12 +25,12 @@ _NAMED = re.compile(
 )
 
 
-class JobMounts(NamedTuple):
+class TranslatedMounts(NamedTuple):
     mounts: tuple[Mount, ...]
     notes: tuple[str, ...] = ()
 
 
-def job_mounts(spec: CustomJobSpec, installation: Installation, path: FieldPath) -> JobMounts:
+def job_mounts(spec: CustomJobSpec, installation: Installation, path: FieldPath) -> TranslatedMounts:
     """Raises Invalid, or Unsupported for Lustre."""
     notes: list[str] = []
     mounts = _buckets(spec, installation, notes)
@@ -39,7 +39,7 @@ def job_mounts(spec: CustomJobSpec, installation: Installation, path: FieldPath)
         mounts[target] = Mount(uri, target, read_only=True)
     for index, pool in enumerate(spec.worker_pool_specs):
         _add_nfs(mounts, pool, path / "workerPoolSpecs" / index)
-    return JobMounts(tuple(mounts.values()), tuple(notes))
+    return TranslatedMounts(tuple(mounts.values()), tuple(notes))
 
 
 def package_fields(spec: CustomJobSpec, path: FieldPath) -> dict[str, str]:
@@ -75,8 +75,9 @@ def _buckets(spec: CustomJobSpec, installation: Installation, notes: list[str]) 
     for bucket in buckets[:MAX_BUCKETS]:
         directories = _copied_directories(bucket, paths) if installation.remote(bucket) else [""]
         for directory in directories:
-            where = f"{bucket}/{directory}".rstrip("/")
-            mounts[f"{GCS}/{where}"] = Mount(f"gs://{where}", f"{GCS}/{where}", output=bucket == output)
+            bucket_path = f"{bucket}/{directory}".rstrip("/")
+            target = f"{GCS}/{bucket_path}"
+            mounts[target] = Mount(f"gs://{bucket_path}", target, output=bucket == output)
     return mounts
 
 
@@ -118,23 +119,24 @@ def _searched_texts(pool: WorkerPoolSpec) -> Iterator[str]:
 def _copied_directories(bucket: str, paths: dict[_NamedPath, None]) -> list[str]:
     """The directories to copy, none within another. A last name with a dot is a file."""
     directories: set[str] = set()
-    for one in paths:
-        if one.bucket != bucket or not one.mounted:
+    for named in paths:
+        if named.bucket != bucket or not named.mounted:
             continue
-        parts = [part for part in one.path.split("/") if part not in ("", ".")]
-        if parts and "." in parts[-1] and not one.path.endswith("/"):
+        parts = [part for part in named.path.split("/") if part not in ("", ".")]
+        if parts and "." in parts[-1] and not named.path.endswith("/"):
             parts.pop()
         directories.add("/".join(parts))
     if "" in directories:
         return [""]
-    return sorted(one for one in directories if not any(one.startswith(f"{other}/") for other in directories))
+    nested = {inner for inner in directories for outer in directories if inner.startswith(f"{outer}/")}
+    return sorted(directories - nested)
 
 
 def _add_nfs(mounts: dict[str, Mount], pool: WorkerPoolSpec, path: FieldPath) -> None:
     if pool.lustre_mounts:
-        where = (path / "lustreMounts").as_sent
+        field = (path / "lustreMounts").as_sent
         raise Unsupported(
-            f"{where}: Lustre cannot be mounted here; nfsMounts and /gcs/<bucket> can.", field=where
+            f"{field}: Lustre cannot be mounted here; nfsMounts and /gcs/<bucket> can.", field=field
         )
     for index, nfs in enumerate(pool.nfs_mounts):
         mount = Mount(f"nfs://{nfs.server}{nfs.path}", f"{NFS}/{nfs.mount_point}")

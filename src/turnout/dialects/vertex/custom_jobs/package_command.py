@@ -46,7 +46,7 @@ find_packages() {
     export PYTHONPATH
 }
 if ! version=$(python3 -c "import pip, sys; print(sys.version)" 2>/dev/null); then
-    echo "python3 has no pip, which the packages of this job are installed with" >&2
+    echo "cannot install the packages of this job: python3 has no pip" >&2
     exit 1
 fi
 eval "sums=\$(sha256sum $files 2>/dev/null)"

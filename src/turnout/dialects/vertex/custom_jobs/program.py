@@ -71,10 +71,12 @@ def _lookup_names(uri: str) -> list[str]:
 def _no_entry_point(uri: str, image: Image, path: FieldPath) -> Invalid:
     runtime = image.runtime or "my-runtime"
     mapped = (
-        f"its runtime {runtime} has none in the settings" if image.known else "images are not pulled here"
+        f"its runtime {runtime} has none in the settings"
+        if image.known
+        else "this service does not pull images"
     )
     error = path.invalid(
-        f"the entry point of {quoted(uri)} is not known: {mapped}. Set command, or name it in the settings: "
+        f"the entry point of {quoted(uri)} is not known: {mapped}. Set command, or declare it in the settings: "
         f'[images] "{_lookup_names(uri)[-1][:100]}" = "{runtime}" and {runtime_table(runtime)} '
         'entrypoint = ["python", "/app/train.py"].'
     )

@@ -97,7 +97,7 @@ def job_spec(spec: CustomJobSpec, path: FieldPath) -> None:
 
 
 def is_empty(pool: WorkerPoolSpec) -> bool:
-    """An empty pool only keeps a position."""
+    """Whether the pool only keeps a position in the list, so that the pools after it keep their task types."""
     return pool == WorkerPoolSpec()
 
 
@@ -114,11 +114,11 @@ def _labels(labels: dict[str, str], path: FieldPath) -> None:
     if len(labels) > MAX_LABELS:
         raise path.invalid(f"there are {len(labels)}; at most {MAX_LABELS} are allowed.")
     for key, value in labels.items():
-        for what, text in (("key", key), ("value", value)):
-            if len(text) > MAX_LABEL or not all(map(_in_label, text)) or (what == "key" and not text):
+        for part, text in (("key", key), ("value", value)):
+            if len(text) > MAX_LABEL or not all(map(_in_label, text)) or (part == "key" and not text):
                 raise path.invalid(
-                    f"the {what} {quoted(text)} must be lower-case letters, digits, '_' and '-', "
-                    f"{'1 to' if what == 'key' else 'at most'} {MAX_LABEL} characters."
+                    f"the {part} {quoted(text)} must be lower-case letters, digits, '_' and '-', "
+                    f"{'1 to' if part == 'key' else 'at most'} {MAX_LABEL} characters."
                 )
 
 
@@ -264,7 +264,7 @@ def _scheduling(scheduling: Scheduling, pools: Sequence[WorkerPoolSpec], spec_pa
     path = spec_path / "scheduling"
     for name, value in (("timeout", scheduling.timeout), ("maxWaitDuration", scheduling.max_wait_duration)):
         if value is not None and value < 0:
-            raise (path / name).invalid(f"it must not be negative, as {spell_duration(value)} is.")
+            raise (path / name).invalid(f"it must be at least 0s, not {spell_duration(value)}.")
     if scheduling.strategy is not Scheduling.Strategy.FLEX_START:
         return
     if (scheduling.timeout or 0) > LONGEST_FLEX_START:
@@ -291,12 +291,12 @@ def _psc(config: PscInterfaceConfig, path: FieldPath) -> None:
     if "/" in config.network_attachment:
         _resource_name(config.network_attachment, "networkAttachment", path / "networkAttachment")
     for index, peering in enumerate(config.dns_peering_configs):
-        here = path / "dnsPeeringConfigs" / index
-        _required(peering.domain, here / "domain")
+        peering_path = path / "dnsPeeringConfigs" / index
+        _required(peering.domain, peering_path / "domain")
         if not peering.domain.endswith("."):
-            raise (here / "domain").invalid(f"{quoted(peering.domain)} must end with a dot.")
-        _required(peering.target_project, here / "targetProject")
-        _required(peering.target_network, here / "targetNetwork")
+            raise (peering_path / "domain").invalid(f"{quoted(peering.domain)} must end with a dot.")
+        _required(peering.target_project, peering_path / "targetProject")
+        _required(peering.target_network, peering_path / "targetNetwork")
 
 
 def _kms_key(name: str, path: FieldPath, location: str) -> None:

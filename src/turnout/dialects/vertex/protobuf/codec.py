@@ -30,7 +30,7 @@ _NOT_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": floa
 class Decoded(NamedTuple, Generic[M]):
     message: M
     path: FieldPath
-    """The root of the message; knows how the caller spelled each field."""
+    """The root of the message. Its paths have the caller's spelling of each field."""
 
 
 def custom_job(body: bytes) -> Decoded[CustomJob]:
@@ -62,10 +62,10 @@ def encode(message: Message) -> dict[str, Any]:
         value = getattr(message, field.name)
         if field.repeated:
             if value:
-                document[field.json] = [_encoded(field, one) for one in value]
+                document[field.json] = [_encoded(field, item) for item in value]
         elif field.map:
             if value:
-                document[field.json] = {key: _encoded(field, one) for key, one in value.items()}
+                document[field.json] = {key: _encoded(field, item) for key, item in value.items()}
         elif value is not None and (field.optional or value):
             document[field.json] = _encoded(field, value)
     return document
@@ -82,7 +82,7 @@ class _Reader:
                 path, f"type.googleapis.com/{schema.PACKAGE}.{table.message.__qualname__}", value
             )
         given: dict[str, Any] = {}
-        for name, one in value.items():
+        for name, field_value in value.items():
             field = table.by_name.get(name)
             if field is None:
                 raise self._unknown(name, path)
@@ -93,43 +93,43 @@ class _Reader:
                 )
             if field.name != field.json:
                 self.spellings[field_path] = name
-            if one is None or field.output:
+            if field_value is None or field.output:
                 continue
             self._check_oneof(field, table, given, path, name)
-            given[field.name] = self._field(field, one, field_path)
+            given[field.name] = self._field(field, field_value, field_path)
         return table.message(**given)
 
     def _check_oneof(self, field: Field, table: Schema, given: dict[str, Any], path: str, name: str) -> None:
         if field.oneof and any(other in given for other in table.message.ONEOFS[field.oneof]):
-            where = self._name_of(path)
+            parent = self._name_of(path)
             raise Invalid(
-                f"Invalid value at '{where}' (oneof), oneof field '{field.oneof}' is already set. Cannot set '{name}'",
-                field=where,
+                f"Invalid value at '{parent}' (oneof), oneof field '{field.oneof}' is already set. Cannot set '{name}'",
+                field=parent,
             )
 
     def _field(self, field: Field, value: Any, path: str) -> Any:
         if field.repeated:
             if not isinstance(value, list):
                 raise self._invalid(path, "it must be a list")
-            return [self._element(field, one, f"{path}[{index}]") for index, one in enumerate(value)]
+            return [self._element(field, item, f"{path}[{index}]") for index, item in enumerate(value)]
         if field.map:
             if not isinstance(value, dict):
                 raise self._invalid(path, "it must be an object")
             return {
-                key: self._element(field, one, f"{path}[{index}].value")
-                for index, (key, one) in enumerate(value.items())
+                key: self._element(field, item, f"{path}[{index}].value")
+                for index, (key, item) in enumerate(value.items())
             }
         if isinstance(value, list):
             parent, _, name = path.rpartition(".")
             raise self._unknown(name, parent, "Proto field is not repeating, cannot start list.")
-        return self._one(field, value, path)
+        return self._single(field, value, path)
 
     def _element(self, field: Field, value: Any, path: str) -> Any:
         if value is None:
             raise self._invalid_type(path, field.type_name, value)
-        return self._one(field, value, path)
+        return self._single(field, value, path)
 
-    def _one(self, field: Field, value: Any, path: str) -> Any:
+    def _single(self, field: Field, value: Any, path: str) -> Any:
         if field.message:
             return self.message(value, schema.of(field.message), path)
         read = _enum(field.enum, value) if field.enum else _READERS[field.kind](value)

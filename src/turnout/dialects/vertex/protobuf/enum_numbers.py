@@ -17,13 +17,13 @@ def _value(field: Field, value: Any) -> Any:
     if not (field.enum or field.message):
         return value
     if field.repeated:
-        return [_one(field, one) for one in value]
+        return [_single(field, item) for item in value]
     if field.map:
-        return {key: _one(field, one) for key, one in value.items()}
-    return _one(field, value)
+        return {key: _single(field, item) for key, item in value.items()}
+    return _single(field, value)
 
 
-def _one(field: Field, value: Any) -> Any:
+def _single(field: Field, value: Any) -> Any:
     if field.enum:
         return field.enum[value].value
     assert field.message is not None

@@ -47,7 +47,7 @@ def _names(path: str, kind: type[Message]) -> list[str]:
                 field="readMask",
             )
         if field is None:
-            known = ", ".join(one.json for one in schema.of(inner).fields)
+            known = ", ".join(sibling.json for sibling in schema.of(inner).fields)
             raise Invalid(
                 f"readMask: {quoted(path)} is not a field; {inner.__name__} has {known}.", field="readMask"
             )

@@ -64,10 +64,10 @@ def of(message: type[Message]) -> Schema:
     hints = get_type_hints(message, include_extras=True)
     oneofs = {name: oneof for oneof, names in message.ONEOFS.items() for name in names}
     fields = tuple(
-        _field(hints[one.name], one.name, one.encode_name)._replace(
-            output=one.name in message.OUTPUT, oneof=oneofs.get(one.name, "")
+        _field(hints[attribute.name], attribute.name, attribute.encode_name)._replace(
+            output=attribute.name in message.OUTPUT, oneof=oneofs.get(attribute.name, "")
         )
-        for one in msgspec.structs.fields(message)
+        for attribute in msgspec.structs.fields(message)
     )
     by_name = {field.name: field for field in fields} | {field.json: field for field in fields}
     return Schema(message, fields, by_name)
@@ -76,7 +76,7 @@ def of(message: type[Message]) -> Schema:
 def _field(hint: Any, name: str, json: str) -> Field:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        inner = next(one for one in get_args(hint) if one is not types.NoneType)
+        inner = next(member for member in get_args(hint) if member is not types.NoneType)
         return _field(inner, name, json)._replace(optional=True)
     if origin is list:
         return _field(get_args(hint)[0], name, json)._replace(repeated=True)

@@ -5,16 +5,17 @@ from typing import Any
 from starlette.responses import Response
 
 from turnout.dialects import Context
-from turnout.dialects.vertex import job_filter, operations, paging, render, reply, translate
+from turnout.dialects.vertex import operations, render, reply, translate
 from turnout.dialects.vertex.call import Call
 from turnout.dialects.vertex.custom_jobs import handlers as custom_jobs
 from turnout.dialects.vertex.installation import Installation
-from turnout.dialects.vertex.protobuf import codec, enum_numbers, field_mask
+from turnout.dialects.vertex.job_list import Collection, in_form, list_page
+from turnout.dialects.vertex.protobuf import codec
 from turnout.dialects.vertex.protobuf.field_mask import Mask
 from turnout.dialects.vertex.tuning import trials
 from turnout.dialects.vertex.tuning.wire import HyperparameterTuningJob, Trial
 from turnout.errors import NotFound
-from turnout.job import All, Compare, Page, TrialState
+from turnout.job import TrialState
 from turnout.service import JobView
 
 KIND = "HyperparameterTuningJob"
@@ -29,31 +30,28 @@ async def create(context: Context, call: Call) -> Response:
     )
     context.searches.check(new)
     job = await custom_jobs.create_job(context, call, new)
-    return reply.json(_format(call, render.tuning_job(JobView(job, (), new.document))))
+    return reply.json(
+        in_form(call, render.tuning_job(JobView(job, (), new.document)), HyperparameterTuningJob)
+    )
 
 
 async def get(context: Context, call: Call) -> Response:
     view = await find(context, call)
     resource = render.tuning_job(view)
-    trial_resources = await _trials(context, call, view)
-    return reply.json(_format(call, resource | ({"trials": trial_resources} if trial_resources else {})))
+    if trial_resources := await _trials(context, call, view):
+        resource |= {"trials": trial_resources}
+    return reply.json(in_form(call, resource, HyperparameterTuningJob))
 
 
 async def list_jobs(context: Context, call: Call) -> Response:
     """Newest first, without their trials."""
-    text = call.query.get("filter", "")
-    listing = paging.Listing(call.caller.project, f"{KIND}/{call.location}", text)
-    secret = context.keys.root.secret.encode()
-    size = paging.page_size(call.query.get("pageSize", ""))
-    before = paging.read_token(secret, listing, call.query.get("pageToken", ""))
-    read_mask = field_mask.parse(call.query.get("readMask", ""), HyperparameterTuningJob)
-    query = All(Compare("scope", "=", translate.tuning_scope(call.location)), job_filter.parse(text))
-    views = await context.jobs.find(call.caller, query, Page(limit=size + 1, before_id=before))
-    resources = [_format(call, _list_item(view), read_mask) for view in views[:size]]
-    page: dict[str, Any] = {"hyperparameterTuningJobs": resources} if resources else {}
-    if len(views) > size:
-        page["nextPageToken"] = paging.make_token(secret, listing, views[size - 1].job.id)
-    return reply.json(page)
+    collection = Collection(
+        "hyperparameterTuningJobs",
+        HyperparameterTuningJob,
+        translate.tuning_scope(call.location),
+        token_location=f"{KIND}/{call.location}",
+    )
+    return await list_page(context, call, collection, _list_item)
 
 
 async def cancel(context: Context, call: Call) -> Response:
@@ -74,9 +72,9 @@ async def list_optimal(context: Context, call: Call) -> Response:
     found = [(trial.value, trial) for trial in await context.searches.trials(view) if trial.value is not None]
     if search is None or not found:
         return reply.json({})
-    best = (max if search.metric.goal == "max" else min)(found, key=lambda one: one[0])[1]
+    best = (max if search.metric.goal == "max" else min)(found, key=lambda pair: pair[0])[1]
     resource = trials.resource(view, best, await context.searches.measurements(view, best.number))
-    return reply.json({"optimalTrials": [enum_numbers.apply(resource, Trial) if call.numbers else resource]})
+    return reply.json({"optimalTrials": [in_form(call, resource, Trial)]})
 
 
 async def find(context: Context, call: Call) -> JobView:
@@ -88,7 +86,7 @@ async def find(context: Context, call: Call) -> JobView:
     return view
 
 
-def _list_item(view: JobView) -> dict[str, Any]:
+async def _list_item(view: JobView, read_mask: Mask | None) -> dict[str, Any]:
     return render.locked(view, render.tuning_name(view.job)) if view.locked else render.tuning_job(view)
 
 
@@ -110,8 +108,3 @@ async def _links(context: Context, call: Call, child: int) -> dict[str, str]:
     except NotFound:
         return {}
     return dict(await context.web_access(call.caller, job, call.origin))
-
-
-def _format(call: Call, document: dict[str, Any], read_mask: Mask | None = None) -> dict[str, Any]:
-    resource = field_mask.apply(read_mask, document)
-    return enum_numbers.apply(resource, HyperparameterTuningJob) if call.numbers else resource

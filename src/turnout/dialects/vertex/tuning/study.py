@@ -39,7 +39,7 @@ def to_search(job: HyperparameterTuningJob, path: FieldPath, notes: dict[str, No
     _check_count(job.parallel_trial_count, MAX_PARALLEL, path / "parallelTrialCount")
     if job.max_failed_trial_count < 0:
         raise (path / "maxFailedTrialCount").invalid(
-            f"it must not be negative, and is {job.max_failed_trial_count}."
+            f"it must be at least 0, not {job.max_failed_trial_count}."
         )
     study_path = path / "studySpec"
     parameters = _parameters(study, study_path)
@@ -57,7 +57,7 @@ def to_search(job: HyperparameterTuningJob, path: FieldPath, notes: dict[str, No
     )
     if study.observation_noise:
         notes["studySpec.observationNoise has no effect: the algorithm always allows for noise"] = None
-    paths = {parameter.name: where for parameter, where in parameters}
+    paths = {parameter.name: parameter_path for parameter, parameter_path in parameters}
     try:
         check(found)
     except Invalid as error:
@@ -94,8 +94,8 @@ def _metrics(study: StudySpec, path: FieldPath, notes: dict[str, None]) -> Itera
         seen.add(metric.metric_id)
         if metric.safety_config:
             notes[f"{(metric_path / 'safetyConfig').as_sent} has no effect"] = None
-        goal = metric.goal is StudySpec.MetricSpec.GoalType.MINIMIZE
-        yield Metric(metric.metric_id, "min" if goal else "max")
+        minimize = metric.goal is StudySpec.MetricSpec.GoalType.MINIMIZE
+        yield Metric(metric.metric_id, "min" if minimize else "max")
     if len(seen) > 1:
         notes[
             f"studySpec.metrics: {study.metrics[0].metric_id} is optimized; the others are only recorded"
@@ -108,33 +108,34 @@ def _parameters(study: StudySpec, path: FieldPath) -> list[tuple[Parameter, Fiel
         raise (path / "parameters").missing()
     found: list[tuple[Parameter, FieldPath]] = []
     pending: list[tuple[_Parameter, FieldPath, Condition | None]] = [
-        (one, path / "parameters" / index, None) for index, one in reversed(list(enumerate(study.parameters)))
+        (parameter, path / "parameters" / index, None)
+        for index, parameter in reversed(list(enumerate(study.parameters)))
     ]
     while pending:
         spec, parameter_path, condition = pending.pop()
         if spec.double_value_spec and study.algorithm is StudySpec.Algorithm.GRID_SEARCH:
             raise (parameter_path / "doubleValueSpec").invalid(
-                "GRID_SEARCH tries every value, and there are too many here; discreteValueSpec lists some."
+                "GRID_SEARCH tries every value, and a range of doubles has too many: use discreteValueSpec."
             )
         found.append((_parameter(spec, parameter_path, condition), parameter_path))
         if len(found) > MAX_PARAMETERS:
             raise path.invalid(f"there are more than {MAX_PARAMETERS} parameters.")
-        for index, one in reversed(list(enumerate(spec.conditional_parameter_specs))):
-            where = parameter_path / "conditionalParameterSpecs" / index
-            if one.parameter_spec is None:
-                raise (where / "parameterSpec").missing()
-            holds = Condition(spec.parameter_id, _condition(one, where))
-            pending.append((one.parameter_spec, where / "parameterSpec", holds))
+        for index, conditional in reversed(list(enumerate(spec.conditional_parameter_specs))):
+            conditional_path = parameter_path / "conditionalParameterSpecs" / index
+            if conditional.parameter_spec is None:
+                raise (conditional_path / "parameterSpec").missing()
+            child_condition = Condition(spec.parameter_id, _condition(conditional, conditional_path))
+            pending.append((conditional.parameter_spec, conditional_path / "parameterSpec", child_condition))
     return found
 
 
-def _condition(one: _Conditional, path: FieldPath) -> tuple[Value, ...]:
-    if one.parent_discrete_values:
-        return tuple(normalize(value) for value in one.parent_discrete_values.values)
-    if one.parent_int_values:
-        return tuple(one.parent_int_values.values)
-    if one.parent_categorical_values:
-        return tuple(one.parent_categorical_values.values)
+def _condition(conditional: _Conditional, path: FieldPath) -> tuple[Value, ...]:
+    if conditional.parent_discrete_values:
+        return tuple(normalize(value) for value in conditional.parent_discrete_values.values)
+    if conditional.parent_int_values:
+        return tuple(conditional.parent_int_values.values)
+    if conditional.parent_categorical_values:
+        return tuple(conditional.parent_categorical_values.values)
     raise path.invalid(
         "one of parentDiscreteValues, parentIntValues and parentCategoricalValues is required."
     )
@@ -147,11 +148,13 @@ def _parameter(spec: _Parameter, path: FieldPath, condition: Condition | None) -
     if any(char.isspace() or char in "=\0" for char in name):
         raise (path / "parameterId").invalid(f"{quoted(name)} must have no white space and no `=`.")
     if spec.double_value_spec:
-        one = spec.double_value_spec
-        return Parameter(name, "float", one.min_value, one.max_value, scale=scale, condition=condition)
+        bounds = spec.double_value_spec
+        return Parameter(name, "float", bounds.min_value, bounds.max_value, scale=scale, condition=condition)
     if spec.integer_value_spec:
-        one = spec.integer_value_spec
-        return Parameter(name, "integer", one.min_value, one.max_value, scale=scale, condition=condition)
+        bounds = spec.integer_value_spec
+        return Parameter(
+            name, "integer", bounds.min_value, bounds.max_value, scale=scale, condition=condition
+        )
     if spec.categorical_value_spec:
         values: tuple[Value, ...] = tuple(spec.categorical_value_spec.values)
         if any("\0" in str(value) for value in values):
@@ -171,17 +174,17 @@ def _stopping(study: StudySpec, path: FieldPath) -> Stopping | None:
         ("studyStoppingConfig", study.study_stopping_config),
     ):
         if spec is not None:
-            where = (path / name).as_sent
+            field = (path / name).as_sent
             supported = (
                 "medianAutomatedStoppingSpec and decayCurveStoppingSpec stop trials, maxTrialCount the search"
             )
-            raise Unsupported(f"{where} is not supported; {supported}.", field=where)
+            raise Unsupported(f"{field} is not supported; {supported}.", field=field)
     if study.median_automated_stopping_spec:
-        return Stopping("median", _by(study.median_automated_stopping_spec.use_elapsed_duration))
+        return Stopping("median", _unit(study.median_automated_stopping_spec.use_elapsed_duration))
     if study.decay_curve_stopping_spec:
-        return Stopping("decay_curve", _by(study.decay_curve_stopping_spec.use_elapsed_duration))
+        return Stopping("decay_curve", _unit(study.decay_curve_stopping_spec.use_elapsed_duration))
     return None
 
 
-def _by(elapsed: bool) -> Literal["steps", "seconds"]:
+def _unit(elapsed: bool) -> Literal["steps", "seconds"]:
     return "seconds" if elapsed else "steps"

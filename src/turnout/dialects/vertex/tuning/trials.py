@@ -88,7 +88,7 @@ def resource(
     if trial.metrics:
         row["finalMeasurement"] = _final_measurement(trial, measurements)
     if measurements:
-        row["measurements"] = [_measurement(one, trial) for one in measurements]
+        row["measurements"] = [_measurement(measurement, trial) for measurement in measurements]
     if trial.started is not None:
         row["startTime"] = spell_time(trial.started)
     if trial.ended is not None:
@@ -134,19 +134,19 @@ def _with_trial_variables(
 
 def _final_measurement(trial: Trial, measurements: Sequence[Measurement]) -> dict[str, Any]:
     """The last measurement with the trial's metrics; if there is none, the metrics alone."""
-    same = [one for one in measurements if one.metrics == trial.metrics]
+    same = [measurement for measurement in measurements if measurement.metrics == trial.metrics]
     if same:
         return _measurement(same[-1], trial)
     return {"metrics": _metrics(trial.metrics)}
 
 
-def _measurement(one: Measurement, trial: Trial) -> dict[str, Any]:
+def _measurement(measurement: Measurement, trial: Trial) -> dict[str, Any]:
     row: dict[str, Any] = {}
     if trial.started is not None:
-        row["elapsedDuration"] = spell_duration(max(0, one.at - trial.started))
-    if one.step:
-        row["stepCount"] = str(one.step)
-    return row | {"metrics": _metrics(one.metrics)}
+        row["elapsedDuration"] = spell_duration(max(0, measurement.at - trial.started))
+    if measurement.step:
+        row["stepCount"] = str(measurement.step)
+    return row | {"metrics": _metrics(measurement.metrics)}
 
 
 def _metrics(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
