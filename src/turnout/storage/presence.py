@@ -9,7 +9,10 @@ from turnout.errors import NotFound
 
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_DIRECTORIES = 1000
-"""A tree with more directories than this before its first file is not searched to its end: it counts as not empty."""
+_DEEPEST = 100
+"""A tree with more directories, or deeper ones, before its first file is not searched to its end: it counts as not
+empty.
+"""
 
 
 class Presence(StrEnum):
@@ -39,14 +42,14 @@ def find_presence(above: int, name: str) -> Presence:
         return Presence.EMPTY
     if stat.S_ISREG(mode):
         return Presence.OBJECT
-    if stat.S_ISDIR(mode) and _holds_file(above, name, iter(range(_MOST_DIRECTORIES))):
+    if stat.S_ISDIR(mode) and _holds_file(above, name, iter(range(_MOST_DIRECTORIES)), _DEEPEST):
         return Presence.DIRECTORY
     return Presence.EMPTY
 
 
-def _holds_file(above: int, name: str, visits: Iterator[int]) -> bool:
-    """`visits`: one for each directory that may still be looked into."""
-    if next(visits, None) is None:
+def _holds_file(above: int, name: str, visits: Iterator[int], levels: int) -> bool:
+    """`visits`: one for each directory that may still be looked into. `levels`: how much deeper it may go."""
+    if next(visits, None) is None or not levels:
         return True
     below: list[str] = []
     try:
@@ -60,6 +63,6 @@ def _holds_file(above: int, name: str, visits: Iterator[int]) -> bool:
                     return True
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
-        return any(_holds_file(here, one, visits) for one in below)
+        return any(_holds_file(here, one, visits, levels - 1) for one in below)
     finally:
         os.close(here)
