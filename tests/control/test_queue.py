@@ -1,11 +1,12 @@
 """The order of the queue, and backfill."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.control.stepping import MASTER, Room, gang, ready, started
 from turnout.control.explain import explain
-from turnout.control.queue import Release, may_pass, reservation
+from turnout.control.queue import Queue, Release, Waiting, may_pass, reservation
 from turnout.errors import Unavailable
 from turnout.job import State
 from turnout.job.resources import GIB, Share
@@ -136,6 +137,23 @@ def test_ten_thousand_waiting_jobs_of_one_shape_cost_as_much_as_one() -> None:
     free.create(gang())
     free.step(*(free.creation(gang()) for _ in range(10_000)))
     assert len(free.machine.queues["local"].firsts()) == 1
+
+
+def test_many_shapes_are_looked_at_once_however_many_jobs_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def firsts(queue: Queue) -> list[Waiting]:
+        found = plain(queue)
+        looks.append(len(found))
+        return found
+
+    plain = Queue.firsts
+    monkeypatch.setattr(Queue, "firsts", firsts)
+    free = ready(cpu=64)
+    specs = (gang(memory=GIB // 8, time_limit=1000.0 + number % 500) for number in range(1000))
+    turn = free.step(*map(free.creation, specs))
+    assert started(turn) == list(range(1, 65))
+    assert looks == [500, 500]
 
 
 class TestExplain:
