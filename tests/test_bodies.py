@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from starlette.types import Receive
 
 from turnout import bodies
-from turnout.bodies import STRANGER, Bodies, claimed, known, read_body
+from turnout.bodies import STRANGER, WINDOW, Bodies, claimed, known, read_body, uploading
 from turnout.errors import Busy, Invalid, TooLarge
 
 
@@ -158,6 +159,51 @@ async def test_a_slow_body_is_refused_when_others_wait(monkeypatch: pytest.Monke
         await asyncio.wait_for(reservation.reserve(10 << 20), 5)
     with pytest.raises(Busy, match="too slowly"):
         await stalled
+
+
+async def endless(pause: float = 0, *first: bytes) -> AsyncIterator[bytes]:
+    for piece in first:
+        yield piece
+    while True:
+        await asyncio.sleep(pause)
+        yield b"x"
+
+
+async def test_an_upload_that_stalls_gives_way_to_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it was quick before, and if a byte comes now and then."""
+    monkeypatch.setattr(bodies, "UPLOAD_SECONDS", 0.2)
+    monkeypatch.setattr(bodies, "SLOW_SECONDS", 0.1)
+    budget = Bodies(2 * WINDOW)
+    begun = asyncio.Event()
+
+    async def slow(project: str) -> None:
+        async with budget.upload(project, endless(0.02, b"x" * WINDOW)) as pieces:
+            async for _ in pieces:
+                begun.set()
+
+    stalled = [asyncio.create_task(slow(project)) for project in ("p", "q")]
+    await begun.wait()
+    async with asyncio.timeout(5), budget.upload("other", endless()) as pieces:
+        assert await anext(pieces) == b"x"
+    ended, _ = await asyncio.wait(stalled, return_when=asyncio.FIRST_COMPLETED)
+    with pytest.raises(Busy, match="too slowly"):
+        ended.pop().result()
+    for one in stalled:
+        one.cancel()
+    await asyncio.gather(*stalled, return_exceptions=True)
+    assert not budget.size
+
+
+async def test_an_upload_does_not_give_way_because_the_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "UPLOAD_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "WAIT_SECONDS", 0.5)
+    budget = Bodies(2 * WINDOW)
+    async with budget.upload("p", endless()) as pieces:
+        await anext(pieces)
+        with budget.open(uploading("p")) as other, pytest.raises(Busy, match="under way"):
+            await other.reserve(WINDOW)
+        assert await anext(pieces) == b"x"
 
 
 async def test_the_sender_that_holds_least_goes_first() -> None:

@@ -77,6 +77,7 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config.prepare_chaos()
     memory.prepare()
+    LimitedProtocol.give_back = memory.give_back
     server.raise_file_limit()
     check(settings)
     with Listeners(_ports(settings), _certificate(settings), settings.server.restart_seconds) as listeners:

@@ -6,8 +6,10 @@ given up when others wait. Each sender has a limit of its own, so one that flood
 """
 
 import asyncio
+import contextlib
+import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -35,6 +37,8 @@ PACE = 16 << 20
 SLOW_SECONDS = 2.0
 SLOW_RATE = 1 << 20
 """A body is slow if it takes longer than this many seconds, plus one second for each this many bytes."""
+UPLOAD_SECONDS = 10.0
+"""An upload is slow if its sender takes longer than this for half a window."""
 _GIVE_BACK_ABOVE = 4 << 20
 _FIRST_RESERVATION = 64 << 10
 """Reserved for a body of unknown length."""
@@ -109,10 +113,45 @@ class Reservation:
         """Reserves more than planned. Never waits, because a holder that waits could deadlock. Raises Busy."""
         self._bodies.grow(self, size)
 
+    @contextlib.asynccontextmanager
+    async def receiving(self, seconds: float | None = None) -> AsyncGenerator[None]:
+        """The body is read inside. Raises Busy if it is slow and others need its memory, TimeoutError if it is late."""
+        try:
+            async with asyncio.timeout(seconds) as clock:
+                self.arriving(lambda: clock.reschedule(0))
+                yield
+        except TimeoutError:
+            if self.given_up:
+                raise _too_slow() from None
+            raise
+        finally:
+            self.arrived()
+
+    async def pieces(self, body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+        """The pieces of an upload, inside `receiving`. Only the time that its sender takes counts."""
+        loop = asyncio.get_running_loop()
+        coming, left, size = aiter(body), UPLOAD_SECONDS, 0
+        while True:
+            began = loop.time()
+            self._due = began + left
+            try:
+                piece = await anext(coming)
+            except StopAsyncIteration:
+                return
+            finally:
+                self._due = math.inf
+            left, size = left - (loop.time() - began), size + len(piece)
+            if size >= WINDOW // 2:
+                left, size = UPLOAD_SECONDS, 0
+            yield piece
+
     def arriving(self, give_up: Callable[[], object]) -> None:
         """Reading begins. `give_up` stops it if it is slow and others need the memory."""
         self._give_up = give_up
-        self._due = asyncio.get_running_loop().time() + SLOW_SECONDS + self.size / SLOW_RATE
+        if self.sender.kind is SenderKind.UPLOAD:
+            self._due = math.inf
+        else:
+            self._due = asyncio.get_running_loop().time() + SLOW_SECONDS + self.size / SLOW_RATE
         self._bodies.arriving(self)
 
     def arrived(self) -> None:
@@ -165,6 +204,14 @@ class Bodies:
 
     def open(self, sender: Sender) -> Reservation:
         return Reservation(self, sender)
+
+    @contextlib.asynccontextmanager
+    async def upload(self, project: str, body: AsyncIterable[bytes]) -> AsyncGenerator[AsyncGenerator[bytes]]:
+        """The pieces of a body that is written as it arrives. Raises Busy."""
+        with self.open(uploading(project)) as reservation:
+            await reservation.reserve(WINDOW)
+            async with reservation.receiving(), contextlib.aclosing(reservation.pieces(body)) as pieces:
+                yield pieces
 
     async def reserve(self, reservation: Reservation, size: int) -> None:
         waiting = self._waiting[reservation.sender.kind]
@@ -267,6 +314,10 @@ def _busy() -> Busy:
     return Busy("The service is receiving too many request bodies: send the request again a little later.")
 
 
+def _too_slow() -> Busy:
+    return Busy("The body arrived too slowly while other requests waited: send the request again.")
+
+
 async def read_body(
     reservation: Reservation,
     headers: Mapping[bytes, bytes],
@@ -308,9 +359,7 @@ async def read_body(
                     reservation.arriving(lambda: clock.reschedule(0))
     except TimeoutError:
         if reservation.given_up:
-            raise Busy(
-                "The body arrived too slowly while other requests waited: send the request again."
-            ) from None
+            raise _too_slow() from None
         raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.", code=late) from None
     if len(parts) > 1 and reservation.size:
         reservation.arrived()

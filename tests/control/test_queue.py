@@ -1,11 +1,12 @@
 """The order of the queue, and backfill."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.control.stepping import MASTER, Room, gang, ready, started
 from turnout.control.explain import explain
-from turnout.control.queue import Release, may_backfill, reservation
+from turnout.control.queue import Queue, QueueEntry, Release, may_backfill, reservation
 from turnout.errors import Unavailable
 from turnout.job import State
 from turnout.job.resources import GIB, Share
@@ -34,7 +35,7 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     assert started(free.end(running)) == [wide.id]
 
 
-def test_a_job_that_takes_nothing_of_what_the_head_is_short_of_may_pass() -> None:
+def test_a_job_that_takes_nothing_of_what_the_head_is_short_of_may_backfill() -> None:
     free = ready(cpu=8, gpus=1)
     free.create(gang(gpus=1))
     head = free.create(gang(cpu=4, gpus=1))
@@ -53,7 +54,7 @@ def test_a_job_without_a_limit_never_takes_what_the_head_waits_for() -> None:
     assert (head.state, late.state) == (State.QUEUED, State.QUEUED)
 
 
-def test_a_job_that_ends_before_the_heads_reservation_may_pass() -> None:
+def test_a_job_that_ends_before_the_heads_reservation_may_backfill() -> None:
     free = ready(cpu=4)
     free.create(gang(cpu=3, time_limit=1000))
     free.create(gang(cpu=4))
@@ -136,6 +137,23 @@ def test_ten_thousand_waiting_jobs_of_one_shape_cost_as_much_as_one() -> None:
     free.create(gang())
     free.step(*(free.creation(gang()) for _ in range(10_000)))
     assert len(free.machine.queues["local"].firsts()) == 1
+
+
+def test_many_shapes_are_looked_at_once_however_many_jobs_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def firsts(queue: Queue) -> list[QueueEntry]:
+        found = plain(queue)
+        looks.append(len(found))
+        return found
+
+    plain = Queue.firsts
+    monkeypatch.setattr(Queue, "firsts", firsts)
+    free = ready(cpu=64)
+    specs = (gang(memory=GIB // 8, time_limit=1000.0 + number % 500) for number in range(1000))
+    turn = free.step(*map(free.creation, specs))
+    assert started(turn) == list(range(1, 65))
+    assert looks == [500, 500]
 
 
 class TestExplain:

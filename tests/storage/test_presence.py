@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import Denied, NotFound
+from turnout.runner.supervisor.disk.remove import remove
 from turnout.storage import Bound, Copied, EmbeddedPath, Linked, Presence, Storage
 
 
@@ -91,14 +92,15 @@ def test_a_tree_of_very_many_directories_is_not_searched_to_its_end(storage: Sto
     assert path.presence() is Presence.DIRECTORY
 
 
-def test_nor_is_a_tree_of_very_many_levels(storage: Storage, buckets: Path):
-    here = os.open(buckets / "bare", os.O_RDONLY)
+def test_a_very_deep_tree_is_not_searched_to_its_end(storage: Storage, buckets: Path):
+    here = os.open(buckets / "bare", os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(500):
         os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        below = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)
         os.close(here)
         here = below
     os.close(here)
     path = storage.locate("cos://bare", "me")
     assert isinstance(path, EmbeddedPath)
     assert path.presence() is Presence.DIRECTORY
+    remove(str(buckets / "bare"))

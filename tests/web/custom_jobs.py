@@ -6,11 +6,11 @@ import urllib.request
 from typing import Any
 
 from tests.running import KEY, Service
-from turnout.access import make_token
+from turnout.access import Key, make_token
 
 
-def vertex(service: Service, method: str, path: str, body: Any = None) -> Any:
-    headers = {"Authorization": f"Bearer {make_token(KEY, time.time())}"}
+def vertex(service: Service, method: str, path: str, body: Any = None, key: Key = KEY) -> Any:
+    headers = {"Authorization": f"Bearer {make_token(key, time.time())}"}
     data = json.dumps(body).encode() if body is not None else None
     address = f"{service.endpoint}/v1/{path}"
     with urllib.request.urlopen(urllib.request.Request(address, data, headers, method=method)) as answer:

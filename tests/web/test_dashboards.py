@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.running import Service
+from tests.running import KEY, Service
 from tests.web.custom_jobs import create, vertex
+from tests.web.test_shell import call
+from turnout.access import Key
 
 PROGRAM = """
 import http.server, os, socketserver
@@ -124,6 +126,22 @@ def test_the_port_closes_with_the_job(service: Service) -> None:
     assert "webAccessUris" not in vertex(service, "GET", job["name"])
     with pytest.raises(ConnectionRefusedError):
         ask(link)
+
+
+def test_open_connections_end_when_the_key_is_revoked(service: Service) -> None:
+    made = call(service, "POST", "/keys", KEY, {"project": "default"})
+    mine = Key(made["id"], made["secret"], "default")
+    job = create(service, AS_TOLD, enableDashboardAccess=True)
+    link = vertex(service, "GET", job["name"], key=mine)["webAccessUris"]["workerpool0-0:dashboard"]
+    cookie, parts = enter(link), urlsplit(link)
+    with socket.create_connection((parts.hostname, parts.port), 30) as connection:
+        headers = (f"Host: {parts.netloc}", f"Cookie: {cookie}", "Connection: Upgrade", "Upgrade: echo")
+        connection.sendall("\r\n".join(("GET / HTTP/1.1", *headers, "", "")).encode())
+        assert b"101" in connection.recv(1000)
+        call(service, "DELETE", f"/keys/{mine.id}", KEY)
+        assert connection.recv(1000) == b""
+    assert ask(link, Cookie=cookie)[0] == 403
+    vertex(service, "POST", job["name"] + ":cancel", {})
 
 
 def test_a_job_without_dashboards_has_no_links(service: Service) -> None:

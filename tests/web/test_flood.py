@@ -33,11 +33,11 @@ class Growth:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._before = resident(service)
+        self.before = resident(service)
         self.most = 0
 
     def look(self) -> None:
-        self.most = max(self.most, resident(self._service) - self._before)
+        self.most = max(self.most, resident(self._service) - self.before)
 
 
 HEADS = {
@@ -109,6 +109,34 @@ def test_bodies_of_clients_that_only_know_a_key_id_take_little_more(service: Ser
     growth = Growth(service)
     flood(service, claiming(), growth, chunked)
     assert growth.most < MOST + (16 << 20)
+
+
+LARGE = b"".join(b"a%d: %s\r\n" % (number, b"x" * 9000) for number in range(10))
+MANY = b"".join(b"a%d: b\r\n" % number for number in range(250))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + LARGE,
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + MANY,
+        b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n" + LARGE + b"\r\nx",
+    ],
+    ids=["large headers", "many headers", "a slow body"],
+)
+def test_heads_without_a_key_take_little_memory_and_it_is_released(service: Service, head: bytes) -> None:
+    growth = Growth(service)
+    with contextlib.ExitStack() as opened:
+        for _ in range(1000):
+            sender = opened.enter_context(socket.create_connection(("127.0.0.1", service.port), 30))
+            sender.sendall(head)
+            growth.look()
+        assert service.native("/whoami")["root"]
+    assert growth.most < MOST
+    deadline = time.monotonic() + 20
+    while (left := resident(service) - growth.before) > 16 << 20 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left <= 16 << 20
 
 
 @pytest.mark.slow

@@ -170,6 +170,25 @@ async def test_unsent_data_of_all_clients_is_bounded(monkeypatch: pytest.MonkeyP
             writer.close()
 
 
+async def test_large_heads_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(protocol, "HEADS_BYTES", 1 << 20)
+    async with serving() as port:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+        for _, writer in opened:
+            writer.write(GET + b"a: " + b"x" * 50_000)
+        await until(lambda: any(reader.at_eof() or reader.exception() for reader, _ in opened))
+        assert 0 < LimitedProtocol._heads_size <= 1 << 20
+        small = await answer(port, GET + b"Connection: close\r\n\r\n")
+        assert b"200 OK" in small
+        reader, writer = opened[-1]
+        writer.write(b"\r\n\r\n")
+        assert b"200 OK" in await reader.readline(), "the newest goes on"
+        for _, writer in opened:
+            writer.transport.abort()
+        await until(lambda: not LimitedProtocol._large_heads)
+        assert not LimitedProtocol._heads_size
+
+
 async def test_bodies_that_are_discarded_take_turns(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(protocol, "DISCARD_SECONDS", 0.001)
     monkeypatch.setattr(protocol, "DISCARD_TURN_SECONDS", 0.02)

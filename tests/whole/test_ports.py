@@ -136,8 +136,9 @@ while True:
 """
 
 
-def test_a_job_cannot_take_the_port_while_the_service_is_down() -> None:
-    with running(UNBOXED) as service:
+@pytest.mark.parametrize("user", [None, pytest.param(ORDINARY, marks=ONLY_ROOT)])
+def test_a_job_cannot_take_the_port_while_the_service_is_down(user: int | None) -> None:
+    with running(UNBOXED, user=user) as service:
         service.start()
         service.create("thief", "python", "-c", THIEF, str(service.port))
         service.wait("thief", "started")

@@ -1,9 +1,9 @@
-"""Finds the user of a local connection in the kernel's tables."""
+"""Whether a local connection comes from the user who runs the service."""
 
 import os
-import sys
-from ipaddress import ip_address
 from pathlib import Path
+
+from turnout.access.socket_owner import socket_owner
 
 GATEWAY_HEADER = "X-Turnout-Gateway"
 """Its value is a secret of the service and its gRPC process, which sends it for callers that it has checked."""
@@ -20,19 +20,13 @@ _known: dict[str, bool] = {}
 def same_user(client: tuple[str, int], server: tuple[str, int], user: int | None = None) -> bool:
     """Whether the peer is a program of `user`, by default of the user who runs this one, and not in a job.
 
-    Jobs never run as root, so sockets of root are not checked further. A closed socket has no inode, and the tables
-    show root as its user.
+    Jobs never run as root, so sockets of root are not checked further.
     """
     user = os.getuid() if user is None else user
-    theirs, ours = _encoded(*client), _encoded(*server)
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            _, local, remote, _, _, _, _, uid, _, inode, *_ = line.split()
-            if local in theirs and remote in ours and inode != "0":
-                return int(uid) == user and (
-                    user == 0 or _is_of_operator(f"{line.split()[1]} {inode}", inode)
-                )
-    return False
+    found = socket_owner(client, server)
+    if found is None or found.uid != user:
+        return False
+    return user == 0 or _is_of_operator(f"{client} {found.inode}", str(found.inode))
 
 
 def _is_of_operator(key: str, inode: str) -> bool:
@@ -98,16 +92,3 @@ def _environment(pid: int) -> list[bytes]:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def _encoded(host: str, port: int) -> set[str]:
-    """An address as in the tables: words of four bytes in native byte order; IPv4 also as mapped IPv6."""
-    address = ip_address(host.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    packed = [address.packed, *([mapped.packed] if mapped else [])]
-    packed += [bytes(10) + b"\xff\xff" + ipv4 for ipv4 in packed if len(ipv4) == 4]
-    words = lambda data: (data[at : at + 4] for at in range(0, len(data), 4))  # noqa: E731
-    in_order = (
-        b"".join(word[:: 1 if sys.byteorder == "big" else -1] for word in words(data)) for data in packed
-    )
-    return {f"{data.hex().upper()}:{port:04X}" for data in in_order}

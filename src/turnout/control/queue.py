@@ -25,6 +25,9 @@ class QueueEntry(NamedTuple):
     def job_id(self) -> int:
         return self.rank[2]
 
+    def shape(self, parts: Parts) -> Shape:
+        return parts, self.spec.policy.time_limit
+
 
 class Queue:
     """Invalid entries stay in their heap until they reach its front."""
@@ -47,7 +50,7 @@ class Queue:
         """`front`: before all priorities. `until`: when its wait ends. A job that is already queued moves."""
         entry = QueueEntry(rank(job, front), spec)
         self._entries[job.id] = entry
-        heapq.heappush(self._shapes.setdefault((parts, spec.policy.time_limit), []), entry)
+        heapq.heappush(self._shapes.setdefault(entry.shape(parts), []), entry)
         if until is not None:
             self._until[job.id] = until
             heapq.heappush(self._deadlines, (until, job.id))
@@ -58,16 +61,17 @@ class Queue:
 
     def firsts(self) -> list[QueueEntry]:
         """The first job of each shape, in queue order."""
-        found: list[QueueEntry] = []
-        entries = self._entries
-        for shape, heap in list(self._shapes.items()):
-            while heap and entries.get(heap[0].rank[2]) is not heap[0]:
-                heapq.heappop(heap)
-            if heap:
-                found.append(heap[0])
-            else:
-                del self._shapes[shape]
-        return sorted(found, key=lambda entry: entry.rank)
+        found = map(self.first, list(self._shapes))
+        return sorted((entry for entry in found if entry), key=lambda entry: entry.rank)
+
+    def first(self, shape: Shape) -> QueueEntry | None:
+        heap, entries = self._shapes.get(shape, []), self._entries
+        while heap and entries.get(heap[0].rank[2]) is not heap[0]:
+            heapq.heappop(heap)
+        if heap:
+            return heap[0]
+        self._shapes.pop(shape, None)
+        return None
 
     def next_deadline(self) -> int | None:
         """When the next wait ends."""

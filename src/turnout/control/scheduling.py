@@ -1,12 +1,15 @@
 """One scheduling pass: starts jobs, fails those that waited too long, preempts for the head of the queue."""
 
+import heapq
+from collections.abc import Callable, Iterator
+
 from turnout.control.allocations import counted, describe_placement, placed_replica
 from turnout.control.ends import give_up, stop_gang, waited_too_long
 from turnout.control.live_job import SECOND, LiveJob
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.node_pool import NOTHING, Allocation, NodePool, Placement
 from turnout.control.preempt import fits_soon, victims
-from turnout.control.queue import QueueEntry, Release, may_backfill, reservation
+from turnout.control.queue import Queue, QueueEntry, Release, may_backfill, reservation
 from turnout.control.turn import StartGang
 from turnout.control.verdict import Verdict
 from turnout.job import EventKind, Job, Reason, State
@@ -21,8 +24,8 @@ def schedule(live_jobs: LiveJobs, engine: str) -> None:
     if live_jobs.engines[engine].pending is not None:
         _end_pending(live_jobs, engine)
     while queue:
-        start_one = _start_one if live_jobs.engines[engine].pending is None else _hand_over_one
-        while start_one(live_jobs, engine):
+        start = _start_all if live_jobs.engines[engine].pending is None else _hand_over_one
+        while start(live_jobs, engine):
             pass
         overdue = queue.overdue(live_jobs.steady)
         if not overdue:
@@ -36,30 +39,46 @@ def name_for(reader: Job, job: Job) -> str:
     return job.name if job.project == reader.project else "a job of another project"
 
 
-def _start_one(live_jobs: LiveJobs, engine: str) -> bool:
-    """Starts the first job that may start now: the head whenever it fits, another only if that does not delay the head.
+def _start_all(live_jobs: LiveJobs, engine: str) -> bool:
+    """Starts the head whenever it fits, and other jobs only if that does not delay it. Returns whether one started.
 
-    The head is the first job that can ever start on these nodes: a job that cannot does not delay others.
+    The head is the first job that can ever start on these nodes: a job that cannot does not delay others. It takes one
+    look at each shape and at each job that starts, because a start leaves less room for the jobs before it.
     """
-    pool, head = live_jobs.pools[engine], None
-    reserved: float | None = None
-    for entry in live_jobs.queues[engine].firsts():
-        live = live_jobs.jobs[entry.job_id]
+    pool, queue = live_jobs.pools[engine], live_jobs.queues[engine]
+    head: LiveJob | None = None
+    head_need, reserved, started = NOTHING, None, False
+    for waiting, found_next in _in_order(queue):
+        live = live_jobs.jobs[waiting.job_id]
         need, _, never = pool.fit(live.parts)
-        if never:
+        if never or (head and not _may_backfill(live_jobs, waiting, need, head_need, pool, reserved)):
             continue
-        if head is None:
-            if _try_to_start(live_jobs, live, pool):
-                return True
-            head, reserved = need, _make_room(live_jobs, live, pool)
+        if _try_to_start(live_jobs, live, pool):
+            started = True
+            found_next(queue.first(waiting.shape(live.parts)))
+        elif head is None:
+            head, head_need = live, need
             if need.fits(pool.free):
                 # There is enough room in total, but not on the right nodes: it waits for a node to empty.
-                return False
-        elif _may_backfill(live_jobs, entry, need, head, pool, reserved) and _try_to_start(
-            live_jobs, live, pool
-        ):
-            return True
-    return False
+                _make_room(live_jobs, head, pool)
+                return started
+        else:
+            continue
+        reserved = _make_room(live_jobs, head, pool) if head else None
+    return started
+
+
+def _in_order(queue: Queue) -> Iterator[tuple[QueueEntry, Callable[[QueueEntry | None], None]]]:
+    """The first job of each shape. The function takes the next job of that shape, which follows in its place."""
+    firsts, others = queue.firsts()[::-1], list[QueueEntry]()
+
+    def add(waiting: QueueEntry | None) -> None:
+        if waiting:
+            heapq.heappush(others, waiting)
+
+    while firsts or others:
+        later = not others or (firsts and firsts[-1].rank < others[0].rank)
+        yield firsts.pop() if later else heapq.heappop(others), add
 
 
 def _hand_over_one(live_jobs: LiveJobs, engine: str) -> bool:

@@ -1,6 +1,7 @@
 """HTTP/1.1 with limits for clients that are not authenticated yet."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,8 @@ HEAD_BYTES = 96 << 10
 LINE_BYTES = 64 << 10
 MOST_HEADERS = 256
 TRAILER_BYTES = 16 << 10
+HEADS_BYTES = 16 << 20
+"""Memory of all large heads, until their requests are answered. Beyond it, the oldest client is disconnected."""
 HEAD_SECONDS = 30
 """Time for the head to arrive, from the connection or from the first byte after the last request."""
 MOST_PIPELINED = 100
@@ -27,7 +30,11 @@ UNSENT_BYTES = 48 << 20
 """Unsent data of all slow clients. Beyond it, the client that has not read for the longest time is disconnected."""
 
 _LONG = len("100000")
-"""A Content-Length with so many digits belongs to a body that does not arrive together with the head."""
+"""Digits of a Content-Length whose body does not arrive together with the head."""
+_LARGE_HEAD = 8 << 10
+_WORTH_GIVING_BACK = 4 << 20
+_HEADER_BYTES = 150
+"""What a header takes beside its own bytes."""
 _FRAMING_BYTES, _FRAMING_RATIO = 64 << 10, 16
 """The framing of a chunked body may have this many bytes, plus this many times the size of its data."""
 
@@ -41,6 +48,13 @@ class LimitedProtocol(HttpToolsProtocol):
     """Connections whose clients read slowly; the one that has not read for the longest time is first."""
     _next_turn: ClassVar[float] = 0.0
     """When the next piece of a body may be discarded, by the loop's clock."""
+    _large_heads: ClassVar[dict[Self, int]] = {}
+    """Memory of the heads of connections where that is much; the oldest first."""
+    _heads_size: ClassVar[int] = 0
+    _heads_most: ClassVar[int] = 0
+    """The most memory that they took at once since there were none."""
+    give_back: ClassVar[Callable[..., None]] = staticmethod(lambda: None)
+    """Called when no large head is left after there were many."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -53,6 +67,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """Bytes of the data being parsed, if it begins a head."""
         self._counted = self._headers = 0
         """Bytes and number of the complete headers; after the head, of the trailers."""
+        self._unanswered = 0
+        """Memory of the heads of requests that are not answered."""
         self._framing = 0
         """Received bytes of the body, including its framing."""
         self._payload = self._discarded = 0
@@ -69,6 +85,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._forget_unread()
         super().connection_lost(exc)
+        # `app` refers to this object, which would keep the head until the garbage collector finds both.
+        self.headers, self.url, self.app = [], b"", None  # type: ignore[assignment]
+        self._release_heads()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -84,6 +103,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._head is not None and self._head > HEAD_BYTES and not self.transport.is_closing():
             self._refuse(431, "The request line and headers are too long.")
+        elif self._head is not None and self._begun:
+            self._hold_heads(self._head + _HEADER_BYTES * self._headers)
 
     def on_message_begin(self) -> None:
         self._head, self._piece, self._begun = self._piece, 0, True
@@ -114,6 +135,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MOST_PIPELINED:
             self._end_parser(400, f"{MOST_PIPELINED} requests may be sent before the first is answered.")
+        self._unanswered += self._counted + len(self.url) + _HEADER_BYTES * self._headers
+        self._hold_heads()
         self._head, self._begun = None, False
         self._counted = self._headers = self._framing = self._payload = self._discarded = 0
         self._stop_timer()
@@ -133,6 +156,12 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self.cycle.response_complete:
             self.cycle.body = bytearray()  # the application did not read it
+            if not self._begun:
+                # Nobody needs the head any more, and the connection may stay open.
+                self.headers, self.url = [], b""
+                self.cycle.scope = self.scope = {}  # type: ignore[typeddict-item]
+        if not self.pipeline:
+            self._release_heads()
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -223,6 +252,28 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._unsent = size
         self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_progress)
+
+    def _hold_heads(self, incomplete: int = 0) -> None:
+        """Counts the heads of this connection, and disconnects others if all take too much."""
+        size, cls = self._unanswered + incomplete, LimitedProtocol
+        if size <= _LARGE_HEAD:
+            return
+        cls._heads_size += size - cls._large_heads.get(self, 0)
+        cls._large_heads[self] = size
+        cls._heads_most = max(cls._heads_most, cls._heads_size)
+        while cls._heads_size > HEADS_BYTES and len(cls._large_heads) > 1:
+            oldest = next(one for one in cls._large_heads if one is not self)
+            oldest.transport.abort()
+            oldest._release_heads()
+
+    def _release_heads(self) -> None:
+        self._unanswered = 0
+        cls = LimitedProtocol
+        cls._heads_size -= cls._large_heads.pop(self, 0)
+        if not cls._large_heads and cls._heads_most > _WORTH_GIVING_BACK:
+            cls._heads_most = 0
+            # A moment later, when they are freed.
+            self.loop.call_later(0.1, cls.give_back)
 
     def _forget_unread(self) -> None:
         self._unread.pop(self, None)

@@ -65,6 +65,13 @@ def test_too_many_parameters():
         form_parameters.pairs(b"a&" * 20_001)
 
 
+def test_a_few_names_do_not_make_very_large_arrays():
+    asked = [(f"Name{number}.16383", "x") for number in range(10)]
+    with pytest.raises(Invalid, match="at most 20000 items"):
+        form_parameters.document(asked)
+    assert len(form_parameters.document(asked[:1])["Name0"]) == 16_384
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_are_too_strange(query: bytes):
     """They are read or refused, never an accident."""

@@ -122,3 +122,23 @@ def test_an_unreadable_directory_does_not_block_the_others(tmp_path: Path, remov
     one.start()
     one.remove({"1"})
     removed.wait("0")
+
+
+def test_many_requests_take_one_look_at_the_directory(
+    tmp_path: Path, removed: Removed, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[int] = []
+    move = trash._move_to_trash
+
+    def counted(directory: Path, attempts: set[str]) -> None:
+        looks.append(len(attempts))
+        move(directory, attempts)
+
+    monkeypatch.setattr(trash, "_move_to_trash", counted)
+    make_replica(tmp_path, *(f"{number}_worker-{number}" for number in range(50)))
+    one = Trash(tmp_path)
+    for number in range(50):
+        one.remove({str(number)})
+    one.start()
+    removed.wait(*map(str, range(50)))
+    assert looks == [50]

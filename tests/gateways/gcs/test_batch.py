@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 import time
 
 import httpx
@@ -110,6 +111,44 @@ def test_a_call_may_have_a_token_of_its_own(service):
 )
 def test_what_is_no_batch(service, body):
     assert send(service, body).status_code == 400
+
+
+def test_a_boundary_counts_only_at_the_beginning_of_a_line(service):
+    asked = part("PATCH /storage/v1/b/none/o/x", 'Content-Type: application/json\n\n{"a": "--==b==\\n"}')
+    answer = send(service, asked + part("GET /storage/v1/b/none") + "\n--==b==x\n--==b==--")
+    assert statuses(answer) == [404, 404]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "\n" * (10 << 20),
+        "\n--==b==x" * (1 << 20),
+        ("\n--==b==" + " " * 10_000) * 1000,
+        part("GET /storage/v1/b/none", "a: b\n" * 2_000_000) + "\n--==b==--",
+        part("GET " + " " * (9 << 20)) + "\n--==b==--",
+    ],
+    ids=["lines", "no boundaries", "long boundaries", "headers", "a long line"],
+)
+def test_a_large_batch_delays_nobody(service, body):
+    delays: list[float] = []
+
+    def look(done: threading.Event) -> None:
+        with httpx.Client() as other:
+            while not done.is_set():
+                began = time.perf_counter()
+                other.get(f"{service.endpoint}/healthz")
+                delays.append(time.perf_counter() - began)
+
+    done = threading.Event()
+    looking = threading.Thread(target=look, args=(done,))
+    looking.start()
+    try:
+        assert send(service, body).status_code == 400
+    finally:
+        done.set()
+        looking.join()
+    assert max(delays) < 0.5
 
 
 def test_a_batch_needs_a_right_too(service):

@@ -14,7 +14,7 @@ from botocore.config import Config
 
 from tests.running import reachable_directory
 from turnout.access import Key, Keys
-from turnout.bodies import Bodies
+from turnout.bodies import TOTAL, Bodies
 from turnout.gateways.s3.app import app
 from turnout.storage.embedded.buckets import Buckets
 from turnout.storage.embedded.objects import EmbeddedStore
@@ -22,6 +22,7 @@ from turnout.web import LimitedProtocol
 
 ROOT = Key("AKIDtest", "a-secret-for-tests", "default", root=True)
 OTHER = Key("AKIDother", "another-secret", "other")
+THIRD = Key("AKIDthird", "a-third-secret", "third")
 
 
 class SomeKeys(Keys):
@@ -34,6 +35,7 @@ class Gateway:
     def __init__(self, buckets: Path) -> None:
         self.buckets = buckets
         self.embedded = EmbeddedStore(Buckets(buckets, None))
+        self.bodies = Bodies()
         self.port = 0
         self.clock = time.time
 
@@ -68,11 +70,13 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def open_gateway(no_auth: bool = False) -> Iterator[Gateway]:
+def open_gateway(no_auth: bool = False, body_bytes: int = TOTAL) -> Iterator[Gateway]:
     with reachable_directory() as place, socket.create_server(("127.0.0.1", 0)) as listener:
         gateway = Gateway(place / "buckets")
         gateway.port = listener.getsockname()[1]
-        serve = app(gateway.embedded, SomeKeys(ROOT, OTHER), lambda: gateway.clock(), Bodies(), no_auth)
+        gateway.bodies = Bodies(body_bytes)
+        keys = SomeKeys(ROOT, OTHER, THIRD)
+        serve = app(gateway.embedded, keys, lambda: gateway.clock(), gateway.bodies, no_auth)
         server = uvicorn.Server(
             uvicorn.Config(serve, http=LimitedProtocol, ws="none", lifespan="off", log_level="warning")
         )

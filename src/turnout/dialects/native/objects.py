@@ -15,7 +15,7 @@ from starlette.routing import Route
 from turnout import errors
 from turnout.access import Keys
 from turnout.access.revoked import accepted_until_revoked, unless_revoked
-from turnout.bodies import WINDOW, Bodies, uploading
+from turnout.bodies import Bodies
 from turnout.dialects.native import reply
 from turnout.dialects.native.auth import Guard
 from turnout.dialects.native.wire import BucketDocument, ObjectDocument, PageDocument
@@ -93,12 +93,12 @@ class _ObjectHandlers:
         absent = request.headers.get("if-none-match", "").strip() == "*"
         if source:
             return reply.json(_document(await self._objects.copy(source, url, caller.project, absent)))
-        with self._bodies.open(uploading(caller.project)) as reservation:
-            await reservation.reserve(WINDOW)
+        stream = accepted_until_revoked(self._keys, caller.key, request.stream())
+        async with self._bodies.upload(caller.project, stream) as body:
             info = await self._objects.write(
                 url,
                 caller.project,
-                accepted_until_revoked(self._keys, caller.key, request.stream()),
+                body,
                 request.headers.get("content-type", ""),
                 absent,
                 request.headers.get(CRC32C, ""),

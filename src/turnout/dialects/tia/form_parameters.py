@@ -41,10 +41,16 @@ def document(parameters: Iterable[tuple[str, str]]) -> dict[str, Any]:
             _put(fields, name, value, name)
         else:
             _put(arrays.setdefault(match[1], {}), int(match[2]), value, name)
+    total = 0
     for name, items in arrays.items():
         last = max(items)
         if last > MAX_INDEX:
             raise Invalid(f"{name}.{last}: indices go from 0 to {MAX_INDEX}.", field=f"{name}.{last}")
+        total += last + 1
+        if total > MAX_PARAMETERS:
+            raise Invalid(
+                f"All arrays of a request together have at most {MAX_PARAMETERS} items.", field=name
+            )
         _put(fields, name, [items.get(index, "") for index in range(last + 1)], name)
     return fields
 

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message
 
-from turnout import errors
+from turnout import errors, pools
 from turnout.bodies import Bodies, known, read_body
 from turnout.gateways.gcs import errors as error_responses
 from turnout.gateways.gcs.multipart import boundary
@@ -19,9 +19,14 @@ from turnout.gateways.gcs.multipart import boundary
 _MAX_BODY = 10 << 20
 _MAX_CALLS = 1000
 _MAX_REPLIES = 16 << 20
-"""The maximum size of all responses of a batch. When it is reached, the remaining calls are refused."""
+"""The most bytes of all responses together. Calls beyond that are refused."""
+_MAX_HEAD = 64 << 10
+"""The most bytes before the body of one call."""
+_SMALL = 64 << 10
+"""A body up to this size is parsed on the event loop."""
 
 _BLANK = re.compile(rb"\r?\n\r?\n")
+_LINE_END = re.compile(rb"--|[ \t]*\r?\n")
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,10}) (\S{1,16000}) HTTP/1\.[01]")
 
 Send = Callable[[Request], Awaitable[Response]]
@@ -48,7 +53,10 @@ async def answer(bodies: Bodies, request: Request, project: str, send: Send) -> 
         )
         if body is None:
             raise ClientDisconnect
-        parts = _split(body, limit)
+        if len(body) <= _SMALL:
+            parts = _split(body, limit)
+        else:
+            parts = await pools.logs.run(project, _split, body, limit)
         replies: list[tuple[str, Response]] = []
         size = 0
         for number, part in enumerate(parts):
@@ -59,7 +67,8 @@ async def answer(bodies: Bodies, request: Request, project: str, send: Send) -> 
 
 
 def _split(body: bytes, limit: bytes) -> list[_BatchPart]:
-    pieces = re.split(rb"(?:^|\r?\n)--" + re.escape(limit) + rb"(?=--|[ \t]*\r?\n)", body)
+    """Every search in a large body is a short one: other threads run in between."""
+    pieces = _at_boundaries(body, b"--" + limit)
     if len(pieces) < 3 or pieces[0].strip() or not pieces[-1].startswith(b"--"):
         raise errors.Invalid(
             "the body of a batch must be parts between the boundaries that Content-Type names"
@@ -69,9 +78,32 @@ def _split(body: bytes, limit: bytes) -> list[_BatchPart]:
     return [_part(piece) for piece in pieces[1:-1]]
 
 
+def _at_boundaries(body: bytes, boundary: bytes) -> list[bytes]:
+    """The texts between the lines that begin with the boundary."""
+    first, *rest = body.split(boundary, 2 * _MAX_CALLS)
+    pieces = [[first]]
+    begins_line = not first or first.endswith(b"\n")
+    for text in rest:
+        if begins_line and _LINE_END.match(text, 0, _MAX_HEAD):
+            pieces[-1][-1] = pieces[-1][-1].removesuffix(b"\n").removesuffix(b"\r")
+            pieces.append([text])
+        else:
+            pieces[-1] += boundary, text
+        begins_line = text.endswith(b"\n")
+    return [b"".join(one) for one in pieces]
+
+
+def _after_blank(text: bytes) -> tuple[bytes, bytes]:
+    """What is before and after the first blank line."""
+    found = _BLANK.search(text, 0, _MAX_HEAD)
+    if found is None and len(text) > _MAX_HEAD:
+        raise errors.Invalid(f"the headers in a part of a batch may have {_MAX_HEAD} bytes")
+    return (text[: found.start()], text[found.end() :]) if found else (text, b"")
+
+
 def _part(piece: bytes) -> _BatchPart:
-    outer, *rest = _BLANK.split(piece, 1)
-    head, *body = _BLANK.split(rest[0].lstrip(b"\r\n") if rest else b"", 1)
+    outer, rest = _after_blank(piece)
+    head, body = _after_blank(rest.lstrip(b"\r\n"))
     first, *lines = re.split(rb"\r?\n", head)
     line = _REQUEST_LINE.fullmatch(first.strip())
     if line is None:
@@ -81,7 +113,7 @@ def _part(piece: bytes) -> _BatchPart:
         line[1].decode(),
         line[2].decode("latin-1"),
         _headers(lines),
-        body[0] if body else b"",
+        body,
     )
 
 

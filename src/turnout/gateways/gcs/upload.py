@@ -16,7 +16,7 @@ from turnout import pools
 from turnout.access import Keys
 from turnout.access.revoked import unless_revoked
 from turnout.access.sigv4 import UNSIGNED
-from turnout.bodies import WINDOW, Bodies, known, read_body, uploading
+from turnout.bodies import Bodies, known, read_body
 from turnout.errors import AlreadyExists, Invalid, TooLarge, Unauthenticated, WrongState
 from turnout.gateways.gcs import multipart, resources, unsupported
 from turnout.gateways.gcs.errors import Precondition
@@ -64,10 +64,9 @@ class Uploads:
                 return JSONResponse(done)
             start, end, total = _content_range(request)
             if start is not None:
-                with self._bodies.open(uploading(session.target.project)) as reservation:
-                    await reservation.reserve(WINDOW)
-                    most = session.target.sizes[1] if session.target.sizes else None
-                    await session.append(start, request.stream(), end, most)
+                most = session.target.sizes[1] if session.target.sizes else None
+                async with self._bodies.upload(session.target.project, request.stream()) as body:
+                    await session.append(start, body, end, most)
                 _check_arrived(session, end)
             if "content-range" not in request.headers:
                 total = session.size()
@@ -92,9 +91,8 @@ class Uploads:
         """PUT of the XML API. `payload`: the SHA-256 that the body must have, or UNSIGNED-PAYLOAD."""
         target = _target_of_headers(request, ref)
         digest = None if payload == UNSIGNED else hashlib.sha256()
-        with self._bodies.open(uploading(ref.project)) as reservation:
-            await reservation.reserve(WINDOW)
-            info = await self._stored(target, request.stream(), digest, payload)
+        async with self._bodies.upload(ref.project, request.stream()) as body:
+            info = await self._stored(target, body, digest, payload)
         headers = {
             "ETag": f'"{info.etag}"',
             "X-Goog-Generation": str(info.generation),
@@ -112,15 +110,13 @@ class Uploads:
     async def _media(self, request: Request, bucket: str, project: str) -> Response:
         kind = request.headers.get("content-type", "")
         target = _target(request, bucket, project, {}, kind)
-        with self._bodies.open(uploading(project)) as reservation:
-            await reservation.reserve(WINDOW)
-            return await self._store(target, request.stream())
+        async with self._bodies.upload(project, request.stream()) as body:
+            return await self._store(target, body)
 
     async def _multipart(self, request: Request, bucket: str, project: str) -> Response:
         content_type = request.headers.get("content-type", "")
-        with self._bodies.open(uploading(project)) as reservation:
-            await reservation.reserve(WINDOW)
-            document, kind, media = await multipart.split(content_type, request.stream())
+        async with self._bodies.upload(project, request.stream()) as body:
+            document, kind, media = await multipart.split(content_type, body)
             return await self._store(_target(request, bucket, project, document, kind), media)
 
     async def _resumable(self, request: Request, bucket: str, project: str, key: str) -> Response:

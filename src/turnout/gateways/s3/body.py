@@ -44,7 +44,8 @@ class Body:
         """`chain`: None if signatures are not verified. Raises S3Error for contradictory headers."""
         self._payload = payload
         self._target = target
-        self._length = _length(request, payload)
+        self.length = _length(request, payload)
+        """Of the decoded body; None if the request does not say."""
         self._size = 0
         self._sha256 = hashlib.sha256() if _HASH.fullmatch(payload) and payload != EMPTY_SHA256 else None
         self._chunks = _Chunks(chain if payload in _SIGNED else None) if _is_chunked(payload) else None
@@ -57,7 +58,7 @@ class Body:
     def feed(self, data: bytes) -> None:
         for piece in self._chunks.feed(data) if self._chunks else (data,):
             self._size += len(piece)
-            if self._size > (MAX_BODY if self._length is None else self._length):
+            if self._size > (MAX_BODY if self.length is None else self.length):
                 raise S3Error("EntityTooLarge", "The body is longer than its declared length, or than 5 GiB.")
             if self._sha256:
                 self._sha256.update(piece)
@@ -69,7 +70,7 @@ class Body:
         """The checksums that the client gave, as header names and values. Raises S3Error if one does not match."""
         if self._chunks:
             self._given |= self._trailers(self._chunks.finish())
-        if self._length is not None and self._size != self._length:
+        if self.length is not None and self._size != self.length:
             raise S3Error("IncompleteBody", "The body is shorter than its declared length.")
         if _HASH.fullmatch(self._payload):
             actual = self._sha256.hexdigest() if self._sha256 else EMPTY_SHA256 if not self._size else ""

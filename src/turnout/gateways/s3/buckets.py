@@ -79,7 +79,7 @@ async def list_v2(call: S3Call) -> None:
 
 
 async def delete_many(call: S3Call) -> None:
-    root = xml.parse(await call.document())
+    root = await call.run(xml.parse, await call.document())
     keys = [xml.value(element, "Key") for element in root.findall("Object")]
     if root.tag != "Delete" or not 1 <= len(keys) <= _MAX_KEYS or not all(keys):
         raise S3Error("MalformedXML", f"A Delete document has 1 to {_MAX_KEYS} objects with their keys.")

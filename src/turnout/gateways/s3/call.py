@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,7 +11,7 @@ from turnout import pools
 from turnout.access import Keys
 from turnout.access.revoked import unless_revoked
 from turnout.access.sigv4 import ChunkSigner, HttpRequest
-from turnout.bodies import STRANGER, WINDOW, Bodies, Reservation, known, uploading
+from turnout.bodies import BODY_SECONDS, STRANGER, WINDOW, Bodies, Reservation, known
 from turnout.gateways.s3 import xml
 from turnout.gateways.s3.body import Body, BodyWriter
 from turnout.gateways.s3.errors import S3Error
@@ -77,13 +76,9 @@ class S3Call:
 
     async def receive_body(self, target: BodyWriter) -> Body:
         """Writes the body to the target. Call `finish` of the returned body to verify it."""
-        with self._bodies.open(uploading(self.project)) as reservation:
-            await reservation.reserve(WINDOW)
-            return await self._receive_body(target)
-
-    async def _receive_body(self, target: BodyWriter) -> Body:
         body = Body(self.request, self._payload, self._chain, target)
-        await self._feed(body.feed, self.pieces())
+        async with self._bodies.upload(self.project, self.pieces()) as pieces:
+            await self._feed(body.feed, pieces)
         return body
 
     def unauthenticated_body(self) -> Reservation:
@@ -92,10 +87,9 @@ class S3Call:
 
     async def write_pieces(self, feed: Callable[[bytes], None], first: bytes) -> None:
         """Calls `feed` in threads with `first` and with the rest of the body."""
-        with self._bodies.open(uploading(self.project)) as reservation:
-            await reservation.reserve(WINDOW)
+        async with self._bodies.upload(self.project, self.pieces()) as pieces:
             await self.run(feed, first)
-            await self._feed(feed, self.pieces())
+            await self._feed(feed, pieces)
 
     async def _feed(self, feed: Callable[[bytes], None], pieces: AsyncIterator[bytes]) -> None:
         writing: asyncio.Future[None] | None = None
@@ -114,13 +108,17 @@ class S3Call:
     async def document(self) -> bytes:
         """Reads a small body."""
         memory = _Memory()
-        length = self.request.header("x-amz-decoded-content-length") or self.request.header("content-length")
-        size = int(length) if re.fullmatch(r"\d{1,9}", length, re.ASCII) else _MAX_DOCUMENT
-        with self._bodies.open(known(self.project)) as reservation:
-            await reservation.reserve(min(size, _MAX_DOCUMENT))
-            body = await self._receive_body(memory)
-            body.finish()
-            return b"".join(memory.pieces)
+        body = Body(self.request, self._payload, self._chain, memory)
+        size = _MAX_DOCUMENT if body.length is None else min(body.length, _MAX_DOCUMENT)
+        try:
+            with self._bodies.open(known(self.project)) as reservation:
+                await reservation.reserve(size)
+                async with reservation.receiving(BODY_SECONDS):
+                    await self._feed(body.feed, self.pieces())
+                body.finish()
+                return b"".join(memory.pieces)
+        except TimeoutError:
+            raise S3Error("RequestTimeout", f"The body did not arrive within {BODY_SECONDS} s.") from None
 
     async def reply(self, status: int, headers: Headers | None = None, body: bytes = b"") -> None:
         length = {} if status in (204, 304) else {"content-length": str(len(body))}

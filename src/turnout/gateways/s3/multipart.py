@@ -118,7 +118,7 @@ async def list_uploads(call: S3Call) -> None:
 
 
 async def complete(call: S3Call) -> None:
-    listed = _listed_parts(await call.document())
+    listed = await call.run(_listed_parts, await call.document())
     expect = conditions.expected(call.request)
     etag = _etag(listed)
     try:

@@ -1,6 +1,5 @@
 """Uploads by a form. A signed policy lets people without a key upload what the signer allows."""
 
-import asyncio
 from contextlib import aclosing
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -56,7 +55,7 @@ async def _fields(call: S3Call, limit: bytes) -> form.Fields:
     try:
         with call.unauthenticated_body() as reservation:
             await reservation.reserve(form.MAX_FIELDS)
-            async with asyncio.timeout(_FIELDS_SECONDS), aclosing(call.pieces(gather=1)) as pieces:
+            async with reservation.receiving(_FIELDS_SECONDS), aclosing(call.pieces(gather=1)) as pieces:
                 return await form.read_fields(pieces, limit)
     except TimeoutError:
         raise S3Error("RequestTimeout", "The fields of the form took too long to arrive.") from None

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST = 1024
+"""Bytes of a key in an object store. What is below a directory with a longer path cannot be stored."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -60,6 +62,10 @@ class Tree:
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
                 if stat.S_ISREG(found.st_mode):
                     yield FoundFile(path, found.st_size, found.st_mtime_ns)
+                elif stat.S_ISDIR(found.st_mode) and len(os.fsencode(path)) > _LONGEST:
+                    warn(
+                        f"{path[:100]}… is skipped: an object cannot have a name of more than {_LONGEST} bytes"
+                    )
                 elif stat.S_ISDIR(found.st_mode):
                     below = os.open(name, _DIRECTORY, dir_fd=directory)
                     try:

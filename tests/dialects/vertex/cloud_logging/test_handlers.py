@@ -158,6 +158,7 @@ def test_projects(cloud: Cloud, job: Any):
         ({"pageToken": "x"}, "pageToken must be exactly"),
         ({"resourceNames": []}, "resourceNames must name a project"),
         ({"resourceNames": ["folders/1"]}, "'folders/1' must be a project's name"),
+        ({"resourceNames": [f"projects/{PROJECT}"] * 101}, "resourceNames may have 100 names"),
         ({"nonsense": 1}, 'Unknown name "nonsense"'),
     ],
 )

@@ -25,6 +25,8 @@ from turnout.errors import Invalid, NotFound
 from turnout.service import JobView, LogPage
 
 DEFAULT_SIZE, MAX_SIZE = 50, 1000
+MAX_NAMES = 100
+"""The most resource names in one request, as at Google."""
 ORDERS = {"": False, "timestamp": False, "timestamp asc": False, "timestamp desc": True}
 """Whether the newest entries come first."""
 PAGE_SECONDS = 5.0
@@ -90,6 +92,8 @@ async def _find(
         raise Invalid(
             "resourceNames must name a project, as projects/my-project does.", field="resourceNames"
         )
+    if len(names) > MAX_NAMES:
+        raise Invalid(f"resourceNames may have {MAX_NAMES} names.", field="resourceNames")
     found: JobView | None = None
     for name in names:
         match name.split("/"):

@@ -89,11 +89,13 @@ class Trash:
             select.select([], [], [], min(_QUIET_SECONDS, _BATCH_SECONDS * 2 ** min(times, 10)))
 
     def _empty_all(self) -> None:
-        while self._to_remove:
-            attempts = self._to_remove[0]
+        while waiting := len(self._to_remove):
+            # Together, because each look at the directories takes as long as there are logs.
+            attempts = set[str]().union(*(self._to_remove[number] for number in range(waiting)))
             for directory in self._directories:
                 _log_errors(partial(_move_to_trash, attempts=attempts), directory)
-            self._to_remove.popleft()
+            for _ in range(waiting):
+                self._to_remove.popleft()
         for directory in self._directories:
             _log_errors(self._empty_trash, directory / GONE)
         while self._empty and (self._is_quiet() or len(self._empty) > _MOST_EMPTY):
