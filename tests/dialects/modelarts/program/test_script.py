@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -217,3 +218,26 @@ def test_mpi_without_mpirun_says_so(container: Container):
         platform_lines(done)[-1] == "error: this engine needs mpirun for 2 ranks, and mpirun is not installed"
     )
     assert container.shown(family=EngineFamily.MPI, options=("--x=1",))["args"] == ["--x=1"]
+
+
+def test_no_variable_of_the_user_is_changed(container: Container):
+    """Parameters and channels are variables of a command, and `nodes`, `rank` and `size` are likely names."""
+    assigned = set(re.findall(r"(?<![\w$-])([A-Za-z_]\w*)=", command(Start())[2]))
+    names = {name for name in assigned if name.islower() and not name.startswith("_t_")}
+    names |= {
+        "code",
+        "command",
+        "folder",
+        "lead",
+        "nodes",
+        "packages",
+        "rank",
+        "shell",
+        "size",
+        "status",
+        "where",
+    }
+    user = {name: f"the user's {name}" for name in names}
+    peers = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    done = container.run(command="env", env=user | peers, family=EngineFamily.PYTORCH, nodes=2)
+    assert {f"{name}={value}" for name, value in user.items()} <= set(done.stdout.splitlines()), done

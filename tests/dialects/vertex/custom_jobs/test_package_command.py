@@ -136,6 +136,15 @@ def test_the_exit_code_is_the_modules(room: Room):
     assert room.run([dep], "task", "7").returncode == 7
 
 
+def test_no_variable_of_the_user_is_changed(room: Room):
+    names = ("count", "file", "files", "log", "module", "name", "number", "place", "prefix", "version")
+    user = {name: f"the user's {name}" for name in names}
+    room.env |= user
+    show = "import os\nprint('\\n'.join(f'{name}={text}' for name, text in os.environ.items()))"
+    done = room.run([wheel(room.packages / "0", "dep", {"task.py": show})], "task")
+    assert {f"{name}={text}" for name, text in user.items()} <= set(done.stdout.splitlines()), done
+
+
 def test_the_package_comes_before_what_the_interpreter_has(room: Room):
     """Whatever its version is."""
     first = wheel(room.packages / "0", "pip", {"pip.py": "print('mine')"}, version="0.0.1")

@@ -62,18 +62,19 @@ def command(start: Start) -> tuple[str, ...]:
     return ("/bin/sh", "-c", _SCRIPT, "modelarts", *known, *start.options)
 
 
+# Parameters and channels are variables too, under names that the user chose: the script's own begin with `_t_`.
 _SCRIPT = r"""
-code=$1 folder=$2 boot=$3 command=$4 where=${5:-$2} packages=$6 family=$7 nodes=$8
-autosearch=$9 framework=${10} failure=${11}
+_t_code=$1 _t_folder=$2 _t_boot=$3 _t_command=$4 _t_where=${5:-$2} _t_packages=$6 _t_family=$7 _t_nodes=$8
+_t_autosearch=$9 _t_framework=${10} _t_failure=${11}
 shift 11
 
 say() { printf '[ModelArts Service Log] %s\n' "$*"; }
 
 fail() {
-    status=$1
+    _t_status=$1
     shift
     say "error: $*"
-    exit "$status"
+    exit "$_t_status"
 }
 
 # The members of a role, as TF_CONFIG has them: address:port,address:port
@@ -81,10 +82,10 @@ hosts() { printf %s "$TF_CONFIG" | sed -n 's/.*"'"$1"'":\[\([^]]*\)\].*/\1/p' | 
 
 # With several roles, ranks are counted within this role.
 find_peers() {
-    rank=${RANK:-0} size=${WORLD_SIZE:-1} lead=$MASTER_ADDR:$MASTER_PORT
-    if [ "$nodes" -lt "$size" ]; then
-        rank=$VC_TASK_INDEX size=$nodes lead=$(hosts "$MA_TASK_NAME")
-        lead=${lead%%,*}
+    _t_rank=${RANK:-0} _t_size=${WORLD_SIZE:-1} _t_lead=$MASTER_ADDR:$MASTER_PORT
+    if [ "$_t_nodes" -lt "$_t_size" ]; then
+        _t_rank=$VC_TASK_INDEX _t_size=$_t_nodes _t_lead=$(hosts "$MA_TASK_NAME")
+        _t_lead=${_t_lead%%,*}
     fi
 }
 
@@ -95,7 +96,7 @@ accept_other_nodes() {
 server = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=4096)
 connections = [server.accept()[0] for _ in range(1, int(sys.argv[3]))]
 if os.fork() == 0:
-    signal.pause()' "${lead%:*}" "${lead##*:}" "$size" || fail 1 "the other nodes do not answer"
+    signal.pause()' "${_t_lead%:*}" "${_t_lead##*:}" "$_t_size" || fail 1 "the other nodes do not answer"
 }
 
 wait_for_node_0() {
@@ -107,32 +108,32 @@ while True:
         break
     except OSError:
         time.sleep(0.2)
-connection.recv(1)' "${lead%:*}" "${lead##*:}"
+connection.recv(1)' "${_t_lead%:*}" "${_t_lead##*:}"
 }
 
 copy_code() {
-    mkdir -p "$folder" && cp -RP "$code/." "$folder" && chmod -R u+rwX "$folder" ||
-        fail 1 "cannot copy the code to $folder"
-    say "the code is in $folder"
+    mkdir -p "$_t_folder" && cp -RP "$_t_code/." "$_t_folder" && chmod -R u+rwX "$_t_folder" ||
+        fail 1 "cannot copy the code to $_t_folder"
+    say "the code is in $_t_folder"
 }
 
 write_autosearch() {
-    mkdir -p "$packages" && printf %s "$autosearch" >"$packages/autosearch.py" ||
-        fail 1 "cannot write the module autosearch to $packages"
+    mkdir -p "$_t_packages" && printf %s "$_t_autosearch" >"$_t_packages/autosearch.py" ||
+        fail 1 "cannot write the module autosearch to $_t_packages"
 }
 
 install_packages() {
-    say "pip install -r $folder/pip-requirements.txt"
-    (cd "$folder" && exec python -m pip install --no-input --disable-pip-version-check \
+    say "pip install -r $_t_folder/pip-requirements.txt"
+    (cd "$_t_folder" && exec python -m pip install --no-input --disable-pip-version-check \
         -r pip-requirements.txt) ||
         fail $? "cannot install the packages of pip-requirements.txt (exit code $?)"
 }
 
 # The program gets the variables that it exports. An exit in it does not end this script.
 source_pre_start() {
-    saved=$(mktemp) || fail 1 "cannot create a file in ${TMPDIR:-/tmp}"
+    _t_saved=$(mktemp) || fail 1 "cannot create a file in ${TMPDIR:-/tmp}"
     say "run $1"
-    "$shell" -c 'trap "export -p >&9" EXIT; . "$0"' "$1" 9>"$saved" || fail $? "$1 failed (exit code $?)"
+    "$_t_shell" -c 'trap "export -p >&9" EXIT; . "$0"' "$1" 9>"$_t_saved" || fail $? "$1 failed (exit code $?)"
 }
 
 run_pre_start() {
@@ -142,11 +143,11 @@ run_pre_start() {
 
 # All ranks run on this node, because its GPUs are here.
 run_ranks() {
-    ranks=$size
-    [ "${MA_NUM_GPUS:-0}" -gt 0 ] && ranks=$MA_NUM_GPUS
-    [ "$ranks" -gt 1 ] || start "$@"
+    _t_ranks=$_t_size
+    [ "${MA_NUM_GPUS:-0}" -gt 0 ] && _t_ranks=$MA_NUM_GPUS
+    [ "$_t_ranks" -gt 1 ] || start "$@"
     command -v mpirun >/dev/null ||
-        fail 127 "this engine needs mpirun for $ranks ranks, and mpirun is not installed"
+        fail 127 "this engine needs mpirun for $_t_ranks ranks, and mpirun is not installed"
     case $(mpirun --version 2>&1) in
     *"Open MPI"* | *OpenRTE*)
         # The container has no ssh, and Open MPI needs none on one node.
@@ -154,55 +155,55 @@ run_ranks() {
         set -- --oversubscribe "$@"
         ;;
     esac
-    start mpirun -np "$ranks" "$@"
+    start mpirun -np "$_t_ranks" "$@"
 }
 
 start() {
     say "start: $*"
-    [ -n "$saved" ] && exec "$shell" -c '. "$0"; cd "$1"; shift; exec "$@"' "$saved" "$PWD" "$@"
+    [ -n "$_t_saved" ] && exec "$_t_shell" -c '. "$0"; cd "$1"; shift; exec "$@"' "$_t_saved" "$PWD" "$@"
     exec "$@"
 }
 
-[ -n "$failure" ] && fail 1 "$failure"
-shell=/bin/sh saved=
-[ -x /bin/bash ] && shell=/bin/bash
-[ -n "$family" ] && find_peers
-if [ "$family" = mpi ] && [ "$size" -gt 1 ]; then
-    [ "$rank" -gt 0 ] && wait_for_node_0
+[ -n "$_t_failure" ] && fail 1 "$_t_failure"
+_t_shell=/bin/sh _t_saved=
+[ -x /bin/bash ] && _t_shell=/bin/bash
+[ -n "$_t_family" ] && find_peers
+if [ "$_t_family" = mpi ] && [ "$_t_size" -gt 1 ]; then
+    [ "$_t_rank" -gt 0 ] && wait_for_node_0
     accept_other_nodes
 fi
 [ -n "$MA_LOG_DIR" ] && mkdir -p "$MA_LOG_DIR" 2>/dev/null
-[ -n "$code" ] && copy_code
-[ -n "$autosearch" ] && write_autosearch
-PYTHONPATH=$packages${framework:+:$framework}${folder:+:${folder%/*}}${PYTHONPATH:+:$PYTHONPATH}
-PATH=$packages/bin:$PATH
+[ -n "$_t_code" ] && copy_code
+[ -n "$_t_autosearch" ] && write_autosearch
+PYTHONPATH=$_t_packages${_t_framework:+:$_t_framework}${_t_folder:+:${_t_folder%/*}}${PYTHONPATH:+:$PYTHONPATH}
+PATH=$_t_packages/bin:$PATH
 # Packages that the program installs go there too, and replace those that are there.
-[ -n "$PIP_TARGET" ] || export PIP_TARGET="$packages" PIP_UPGRADE=1
+[ -n "$PIP_TARGET" ] || export PIP_TARGET="$_t_packages" PIP_UPGRADE=1
 export PYTHONPATH PATH
-if [ -n "$folder" ]; then
-    export WORKSPACE="$folder"
-    [ "$MA_JOB_DIR" = "$MA_MOUNT_PATH/user-job-dir" ] && export MA_JOB_DIR="${folder%/*}"
+if [ -n "$_t_folder" ]; then
+    export WORKSPACE="$_t_folder"
+    [ "$MA_JOB_DIR" = "$MA_MOUNT_PATH/user-job-dir" ] && export MA_JOB_DIR="${_t_folder%/*}"
 fi
-if [ -n "$where" ]; then
-    cd "$where" || fail 1 "the working directory $where does not exist"
+if [ -n "$_t_where" ]; then
+    cd "$_t_where" || fail 1 "the working directory $_t_where does not exist"
 fi
-if [ -n "$folder" ]; then
-    beside=${boot%/*}
-    beside=${beside:-$folder}
-    [ -f "$folder/pip-requirements.txt" ] && install_packages
-    [ -f "$beside/ma-pre-start.sh" ] && source_pre_start "$beside/ma-pre-start.sh"
-    [ -f "$beside/ma-pre-start.py" ] && run_pre_start "$beside/ma-pre-start.py"
+if [ -n "$_t_folder" ]; then
+    _t_beside=${_t_boot%/*}
+    _t_beside=${_t_beside:-$_t_folder}
+    [ -f "$_t_folder/pip-requirements.txt" ] && install_packages
+    [ -f "$_t_beside/ma-pre-start.sh" ] && source_pre_start "$_t_beside/ma-pre-start.sh"
+    [ -f "$_t_beside/ma-pre-start.py" ] && run_pre_start "$_t_beside/ma-pre-start.py"
 fi
-[ -n "$command" ] && start "$shell" -c "$command"
-case $family in
-pytorch) set -- "--init_method=tcp://$lead" "--rank=$rank" "--world_size=$size" "$@" ;;
+[ -n "$_t_command" ] && start "$_t_shell" -c "$_t_command"
+case $_t_family in
+pytorch) set -- "--init_method=tcp://$_t_lead" "--rank=$_t_rank" "--world_size=$_t_size" "$@" ;;
 tensorflow)
     set -- "--job_name=$MA_TASK_NAME" "--task_index=$VC_TASK_INDEX" \
         "--worker_hosts=$(hosts worker)" "--ps_hosts=$(hosts ps)" "$@"
     ;;
 esac
-[ -n "$autosearch" ] && set -- "$packages/autosearch.py" "$boot" "$@" || set -- "$boot" "$@"
+[ -n "$_t_autosearch" ] && set -- "$_t_packages/autosearch.py" "$_t_boot" "$@" || set -- "$_t_boot" "$@"
 set -- "${MA_SCRIPT_INTERPRETER:-python}" "$@"
-[ "$family" = mpi ] && run_ranks "$@"
+[ "$_t_family" = mpi ] && run_ranks "$@"
 start "$@"
 """
