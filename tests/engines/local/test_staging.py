@@ -108,6 +108,16 @@ async def test_unchanged_files_are_not_uploaded(remote: RemoteHarness):
     assert remote.stored() == {"both/a": b"a", "both/b": b"bc\n"}
 
 
+async def test_what_is_not_saved_is_named(remote: RemoteHarness):
+    mount = Mount("obs://far/out", "/out", fetch=False)
+    script = WRITE + "echo 1 > a; ln -s a link; mkfifo pipe"
+    attempt = await remote.go(remote.launch("sh", "-c", script, mounts=(mount,)))
+    assert (await remote.ended(attempt)).code == 0
+    first, *skipped = (await remote.saved(attempt)).message.split("; ")
+    assert first == "1 file (2 bytes) went to obs://far/out"
+    assert sorted(skipped) == ["link is skipped: it is a symbolic link", "pipe is skipped: it is a pipe"]
+
+
 async def test_a_missing_input_is_an_error(remote: RemoteHarness):
     mount = Mount("obs://far/nothing/here", "/in", read_only=True)
     attempt = await remote.go(remote.launch("true", mounts=(mount,)))

@@ -7,6 +7,24 @@ from turnout.runner.stager.messages import TransferProgress, TransferResult
 _WARNINGS = 10
 
 
+class WarningList:
+    """The first warnings, and how many more there were."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._more = 0
+
+    def add(self, text: str) -> None:
+        if len(self._texts) < _WARNINGS:
+            self._texts.append(text)
+        else:
+            self._more += 1
+
+    @property
+    def texts(self) -> list[str]:
+        return self._texts + ([f"and {self._more} more"] if self._more else [])
+
+
 class ProgressCounter:
     """`moved` and `finished` may be called on any thread."""
 
@@ -17,8 +35,7 @@ class ProgressCounter:
         self.of_bytes = 0
         self.waiting = 0
         self._kept = 0
-        self._warnings: list[str] = []
-        self._more = 0
+        self._warnings = WarningList()
 
     def found(self, size: int) -> None:
         self.of_bytes += size
@@ -36,14 +53,10 @@ class ProgressCounter:
             self.files += 1
 
     def warn(self, text: str) -> None:
-        if len(self._warnings) < _WARNINGS:
-            self._warnings.append(text)
-        else:
-            self._more += 1
+        self._warnings.add(text)
 
     def snapshot(self) -> TransferProgress:
         return TransferProgress(self.files, self.bytes + self._kept, self.of_bytes)
 
     def result(self) -> TransferResult:
-        more = [f"and {self._more} more"] if self._more else []
-        return TransferResult(self.files, self.bytes, self.waiting, self._warnings + more)
+        return TransferResult(self.files, self.bytes, self.waiting, self._warnings.texts)

@@ -15,6 +15,7 @@ from turnout.errors import NotFound
 from turnout.runner.stager import transfer_log
 from turnout.runner.stager.file_tree import FoundFile, Tree
 from turnout.runner.stager.files import INCOMING, TargetDirectory, parts_of
+from turnout.runner.stager.progress import WarningList
 from turnout.storage import EmbeddedPath
 from turnout.storage.embedded.objects import Info
 
@@ -61,11 +62,11 @@ class BucketCopy:
 
     def save(self, key: "DataKey | None", *, final: bool) -> Transferred:
         """Copies changed files to the bucket. Files that are being written wait for `final`. Raises TurnoutError."""
-        saved = Transferred()
+        saved, skipped = Transferred(), WarningList()
         known = transfer_log.TransferLog(self._state)
         tree = Tree(self._directory, INCOMING)
         try:
-            for seen in tree.files(saved.warnings.append):
+            for seen in tree.files(skipped.add):
                 before = known.get(_hashed(seen.path))
                 if before and (before.size, before.mtime) == (seen.size, seen.mtime):
                     continue
@@ -81,6 +82,7 @@ class BucketCopy:
         finally:
             tree.close()
             known.close()
+        saved.warnings = skipped.texts
         return saved
 
     def _fetch_one(

@@ -32,6 +32,15 @@ class Transferred(msgspec.Struct):
     waiting: int = 0
     """Files that are being written, and are left for the next time."""
     warnings: list[str] = []
+    """What was skipped, and why."""
+
+    def plus(self, other: "Transferred") -> "Transferred":
+        return Transferred(
+            self.files + other.files,
+            self.bytes + other.bytes,
+            self.waiting + other.waiting,
+            [*self.warnings, *other.warnings],
+        )
 
 
 class _StagerReply(Reply):

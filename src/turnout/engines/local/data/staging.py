@@ -136,11 +136,7 @@ class Staging:
             raise TransferFailed(error.message + await self._not_saved(attempt, plan)) from error
         if plan and plan.key:
             await pools.copies.run(pools.OWN, remove_trees, [self._paths.copies(attempt)])
-        if plan is None or not saved.files:
-            return ""
-        targets = ", ".join(mount.source for mount in plan.mounts) or (plan.logs.to if plan.logs else "")
-        files = "1 file" if saved.files == 1 else f"{saved.files} files"
-        return f"{files} ({saved.bytes} bytes) went to {targets}"
+        return _describe(plan, saved) if plan else ""
 
     def forget(self, attempt: Attempt, keep: bool) -> None:
         if str(attempt) not in self._on_disk:
@@ -217,7 +213,7 @@ class Staging:
             )
         stager = self._stagers.of(self._directories.account(attempt, plan.project))
         remote = await stager.upload(items, final=final) if items else Transferred()
-        return Transferred(embedded.files + remote.files, embedded.bytes + remote.bytes)
+        return embedded.plus(remote)
 
     def _save_embedded(
         self, attempt: Attempt, plan: StagingPlan, mounts: list[MountToSave], final: bool
@@ -231,9 +227,8 @@ class Staging:
         with self._copying:
             for mount in mounts:
                 path = self._embedded(plan.project, mount.source)
-                saved = self._bucket_copy(attempt, mount.number, path, mount.source).save(key, final=final)
-                total.files += saved.files
-                total.bytes += saved.bytes
+                copy = self._bucket_copy(attempt, mount.number, path, mount.source)
+                total = total.plus(copy.save(key, final=final))
         return total
 
     def _upload_items(self, attempt: Attempt, plan: StagingPlan, mounts: list[MountToSave]) -> list[Item]:
@@ -309,6 +304,16 @@ class Staging:
         task = self._periodic_saves.pop(attempt, None)
         if task:
             task.cancel()
+
+
+def _describe(plan: StagingPlan, saved: Transferred) -> str:
+    """What was saved, and what was not."""
+    parts: list[str] = []
+    if saved.files:
+        targets = ", ".join(mount.source for mount in plan.mounts) or (plan.logs.to if plan.logs else "")
+        files = "1 file" if saved.files == 1 else f"{saved.files} files"
+        parts.append(f"{files} ({saved.bytes} bytes) went to {targets}")
+    return "; ".join([*parts, *saved.warnings])
 
 
 def _link(path: EmbeddedPath, source: str, directory: str) -> None:
