@@ -59,6 +59,13 @@ class Puppet:
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
+    def stopping(self) -> None: ...
+
+    def refuses(self, launch: Launch) -> str:
+        return ""
+
+    def trouble(self) -> str:
+        return ""
 
     async def reports(self) -> AsyncIterator[Report]:
         while True:
@@ -111,11 +118,16 @@ class Fragile(Store):
     """The real store, which fails to write when the test says so."""
 
     broken = False
+    silent = False
+    """It writes, but the answer is lost."""
 
     async def commit(self, batch: Batch) -> None:
         if self.broken:
             raise StoreError("the disk is full")
         await super().commit(batch)
+        if self.silent:
+            self.silent = False
+            raise StoreError("the connection broke")
 
 
 @asynccontextmanager
@@ -266,6 +278,24 @@ async def test_a_life(tmp_path: Path) -> None:
             await control.create(new("one"))
         await control.delete(job.id, "alice")
         await control.create(new("one"))
+
+
+async def test_a_commit_whose_answer_is_lost_is_acted_on(tmp_path: Path) -> None:
+    """Nothing else would start the job before the engine connects again."""
+    engine = Puppet()
+    async with opened(tmp_path, engine) as (control, store):
+        engine.sync()
+        store.silent = True
+        with pytest.raises(NotStored, match="connection broke"):
+            await control.create(new("one"))
+        await engine.until_asked("start")
+        job = await store.by_handle("p", "tia:here", "one")
+        assert job is not None
+        assert job.state is State.PREPARING
+        store.silent = True
+        engine.run(job)
+        assert (await ended(control, store, job)).state is State.SUCCEEDED
+        await engine.until_asked("start", "forget", "stop", "forget")
 
 
 async def test_a_commit_that_fails_has_not_happened(tmp_path: Path) -> None:

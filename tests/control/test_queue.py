@@ -71,7 +71,7 @@ def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(
     need: Share, head: Share, free: Share
 ) -> None:
     """Whatever is freed later, the head starts no later than without the job that passed."""
-    if head.fits(free) or not need.fits(free) or not may_backfill(need, None, head, free, 0, None):
+    if head.fits(free) or not need.fits(free) or not may_backfill(need, None, head, free, 0, lambda: None):
         return
     left = free - need
     for wants, before, after in zip(head, free, left, strict=True):
@@ -82,7 +82,7 @@ def test_passing_without_a_limit_leaves_the_head_as_near_as_it_was(
 def test_a_reservation_is_the_first_time_that_is_certain(
     need: Share, free: Share, releases: list[Release]
 ) -> None:
-    at = reservation(need, free, releases)
+    at = reservation(need, free, sorted(releases))
     total = free
     for release in sorted(releases):
         total += release.share

@@ -141,7 +141,7 @@ class TestMeanwhile:
         room.end(job, WORKER, code=None, signal=9)
         room.stop(job)
         after = reloaded(room, job.current)
-        assert stopped(after.turns[-1]) == ["master-0", "worker-1"]
+        assert stopped(after.turns[-1]) == ["master-0", "worker-0", "worker-1"]
         job = after.machine.jobs[job.id].job
         for name in (MASTER, OTHER):
             after.end(job, name, code=None, cause=Cause.STOPPED)

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.control.stepping import Room, gang, kinds, started
 from turnout.control.live_job import SECOND
-from turnout.control.turn import EngineReport, Forget, Remove, Save, Turn
+from turnout.control.turn import EngineReport, Forget, Remove, Save, StopGang, Turn
 from turnout.job import Cause, EventKind, Job, Mount, Reason, Retry, Saved, Spec, State
 from turnout.store import LiveRecord
 
@@ -112,10 +112,10 @@ def test_a_service_that_was_killed_meanwhile_saves_again_whether_the_supervisor_
     room, job = running(writing())
     live = room.machine.jobs[job.id]
     room.end(job)
-    for held in ([], [job.current]):
+    for held, expected in (([], [Save]), ([job.current], [StopGang, Save])):
         stored = LiveRecord(copy.copy(job), live.spec, list(live.replicas.values()))
         after = Room(stored=[stored])
-        assert kinds(after.sync(*held)) == [Save]
+        assert kinds(after.sync(*held)) == expected
         again = after.machine.jobs[job.id].job
         saved(after, again)
         assert again.state is State.SUCCEEDED

@@ -99,7 +99,7 @@ class TestLife:
         room.end(job)
         turn = room.end(job, code=1)
         assert not turn.batch
-        assert kinds(turn) == [Forget]
+        assert kinds(turn) == [StopGang, Forget]
         assert job.state is State.SUCCEEDED
 
 
@@ -273,6 +273,31 @@ class TestPlaces:
         waiting = room.create(gang())
         turn = room.step(EngineReport("local", Capacity((Node("this", 2000, 16 * GIB, 0),))))
         assert started(turn) == [waiting.id]
+
+
+class TestLost:
+    """The engine does not hold an attempt any more, and may have it again later."""
+
+    def test_what_comes_back_is_stopped_before_the_next_attempt_starts(self) -> None:
+        room = ready()
+        job = room.create(gang(retries=(Retry((Reason.NODE_LOST,), 1),)))
+        first = job.current
+        room.start(job)
+        assert kinds(room.sync()) == [StopGang, Forget, StartGang]
+        turn = room.sync(first)
+        assert kinds(turn) == [StopGang, Forget, StartGang]
+        assert started(turn) == [job.id]
+        assert job.attempt == 2
+
+    def test_a_gang_of_which_some_have_run_does_not_start_again(self) -> None:
+        """The engine would not know how often each was restarted."""
+        room = ready()
+        job = room.create(gang(workers=1, in_place=Retry((Reason.PROGRAM_FAILED,), 3)))
+        room.start(job, WORKER)
+        room.end(job, WORKER, code=1)
+        assert job.state is State.PREPARING
+        assert kinds(room.sync()) == [StopGang, StopGang, Forget]
+        assert (job.state, job.reason) == (State.FAILED, Reason.NODE_LOST)
 
 
 class TestRecovery:

@@ -116,6 +116,7 @@ def _amend(live_jobs: LiveJobs, command: Amend) -> Job:
         if live is None:
             raise WrongState("the job has already ended: its priority cannot be changed")
         was, job.priority = job.priority, command.priority
+        live_jobs.placed.changes_priority(live, was)
         if job.state is State.QUEUED and not live.is_search:
             live_jobs.enqueue(live)
         for trial in live.trials.values():

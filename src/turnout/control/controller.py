@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from turnout.chaos import point
+from turnout.control.due import is_due
 from turnout.control.explain import Explanation, explain
 from turnout.control.live_job import SECOND
 from turnout.control.live_jobs import Handle
@@ -97,6 +98,8 @@ class Controller:
         """The inputs of the current turn."""
         self._stale = False
         """The state machine may differ from the store and must be rebuilt."""
+        self._unsure: list[Turn] = []
+        """Turns that may be on disk although their commit failed."""
         self._wake = asyncio.Event()
         self._last_turn = 0.0
         self._alarm: asyncio.TimerHandle | None = None
@@ -213,7 +216,7 @@ class Controller:
         name = self._engines.name(cluster)
         if name not in self._machine.ready:
             return "its engine has not reported yet what it runs"
-        return self._outboxes[name].unreachable
+        return self._outboxes[name].unreachable or self._engines.engines[name].trouble()
 
     # The loop
 
@@ -306,7 +309,9 @@ class Controller:
         turn = self._machine.step(inputs, self._clock(), self._steady())
         if turn.batch:
             point("control.decided")
+            self._unsure.append(turn)
             await self._store.commit(turn.batch)
+            self._unsure.pop()
             point("control.committed")
         self._hand_over(turn, inputs)
         self._answer(turn, [future for _, future in batch if future])
@@ -424,6 +429,19 @@ class Controller:
                 await asyncio.sleep(_RETRY_SECONDS)
         machine.inherit(self._machine)
         self._machine, self._stale = machine, False
+        unsure, self._unsure = self._unsure, []
+        for turn in unsure:
+            self._finish(turn)
+
+    def _finish(self, turn: Turn) -> None:
+        """Does what is left to do for those parts of a turn that are on disk although its commit failed."""
+        for instruction in turn.instructions:
+            if instruction.engine != NO_ENGINE and is_due(self._machine, instruction):
+                self._outboxes[instruction.engine].put(instruction)
+        self.changes.publish(turn.changed)
+        for job, _ in turn.batch.created:
+            if job.id in self._machine.searches:
+                self.on_new_search(job.id)
 
     def _set_timer(self, wake_at: int | None) -> None:
         if self._timer:

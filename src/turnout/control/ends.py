@@ -26,6 +26,7 @@ def decide(live_jobs: LiveJobs, live: LiveJob, verdict: Verdict) -> None:
     if live.verdict is None:
         live.verdict = verdict
         live.job.reason, live.job.message = verdict.reason, verdict.message
+        live_jobs.placed.ends(live)
     live_jobs.change(live.job)
 
 
@@ -87,7 +88,7 @@ def gang_ended(live_jobs: LiveJobs, live: LiveJob) -> None:
 def end_attempt(live_jobs: LiveJobs, live: LiveJob) -> None:
     """Puts the job back into the queue if it is retried; otherwise ends it."""
     live_jobs.pools[live.engine].give(live.placement)
-    live_jobs.placed.pop(live.job.id, None)
+    live_jobs.placed.remove(live.job.id)
     live_jobs.finishing.pop(live.job.id, None)
     retry = retry_after_attempt(live) if live.job.deleted is None else None
     if retry:

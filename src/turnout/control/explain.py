@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import nsmallest
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,7 +17,9 @@ from turnout.job import State
 from turnout.job.resources import CORE, GIB, Share
 
 _NAMED = 3
-"""How many of the jobs ahead in the queue are named."""
+"""How many of the jobs ahead in the queue, or of those that hold something, are named."""
+_RESOURCES = ("cpu", "memory", "gpus")
+"""In the order of Share."""
 
 
 class Explanation(NamedTuple):
@@ -95,9 +98,12 @@ def _explain_waiting(machine: StateMachine, live: LiveJob) -> Explanation:
             f"The engine {live.engine} has not reported yet what it runs; no job is placed on it before that."
         )
         return Explanation([*again, why], position, len(queue))
+    if live.engine in machine.drained:
+        why = f"Cluster {live.job.cluster} takes no new jobs, because an operator has drained it."
+        return Explanation([*again, why], position, len(queue))
     ahead = _ahead(live, [machine.jobs[entry.job_id] for entry in first], count, len(queue))
     if most is not None:
-        there = len(machine.pending_on(live.engine))
+        there = len(machine.placed.pending_on(live.engine))
         full = f"{there} jobs wait in the queue of {live.job.cluster}, and at most {most} may"
         return Explanation([*again, f"{full}: it follows when they start.", *ahead], position, len(queue))
     pool = machine.pools[live.engine]
@@ -145,11 +151,11 @@ def _ahead(live: LiveJob, first: list[LiveJob], count: int, waiting: int) -> lis
 
 def _preempted_jobs(machine: StateMachine, live: LiveJob, first: bool) -> list[str]:
     """The jobs that are preempted for it, or would be if it were next."""
-    pool, placed = machine.pools[live.engine], machine.placed_on(live.engine)
-    if fits_soon(live, pool, placed):
-        ending = [other for other in placed if other.verdict and other.placement]
+    pool, ending = machine.pools[live.engine], machine.placed.ending_on(live.engine)
+    if fits_soon(live, pool, ending):
         return [f"There will be room when these have ended: {_names(live, ending)}."] if first else []
-    preempted = victims(live, pool, placed)
+    candidates = machine.placed.preemptible_on(live.engine, below=live.job.priority)
+    preempted = victims(live, pool, ending, candidates)
     return [f"When it is next, it preempts {_names(live, preempted)}."] if preempted else []
 
 
@@ -173,18 +179,23 @@ def _needs(need: Share, free: Share, total: Share) -> str:
 
 def _holders(machine: StateMachine, live: LiveJob, short: dict[str, float]) -> list[str]:
     """The running jobs that hold the missing resources, the longest-running first."""
-    running = [other for other in machine.placed_on(live.engine) if other.placement]
+    places = [place for place, what in enumerate(_RESOURCES) if what in short]
+    holders = [other for other in machine.placed.on(live.engine) if _holds(other, places)]
     holding: list[str] = []
-    for other in sorted(running, key=lambda other: rank(other.job)):
+    for other in nsmallest(_NAMED, holders, key=lambda other: rank(other.job)):
         holds = _short(other.held, NOTHING)
         held = [_amount(what, holds[what]) for what in short if what in holds]
-        if held:
-            holding.append(f"{name_for(live.job, other.job)} holds {' and '.join(held)}")
+        holding.append(f"{name_for(live.job, other.job)} holds {' and '.join(held)}")
     missing = " and ".join(_amount(what, amount) for what, amount in short.items())
     if not holding:
         return [f"It starts when {missing} more are free."]
-    more = f" ({len(holding) - 3} more jobs hold some)" if len(holding) > 3 else ""
-    return [f"It starts when {missing} more are free: {', '.join(holding[:3])}{more}."]
+    more = f" ({len(holders) - _NAMED} more jobs hold some)" if len(holders) > _NAMED else ""
+    return [f"It starts when {missing} more are free: {', '.join(holding)}{more}."]
+
+
+def _holds(live: LiveJob, places: list[int]) -> bool:
+    """Whether it holds some of the resources at these places of a share."""
+    return any(one.share[place] > 0 for one in live.placement.values() for place in places)
 
 
 def _amount(what: str, amount: float) -> str:

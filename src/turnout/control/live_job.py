@@ -102,6 +102,11 @@ class LiveJob:
         """Whether it is preemptible, placed, and not already ending."""
         return self.spec.policy.preemptible and self.verdict is None and self.job.state is not State.QUEUED
 
+    @property
+    def begun(self) -> bool:
+        """Whether a replica of its current attempt has started or ended."""
+        return any(r.started or r.ended or r.restarts for r in self.replicas.values())
+
     def running(self) -> list[Replica]:
         return [r for r in self.replicas.values() if r.state in (ReplicaState.WAITING, ReplicaState.RUNNING)]
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 
 from turnout.control.live_job import LiveJob
 from turnout.control.node_pool import NodePool
+from turnout.control.placed_jobs import PlacedJobs
 from turnout.control.queue import Queue
 from turnout.control.turn import Turn
 from turnout.engines import NO_ENGINE, Traits
-from turnout.job import Attempt, Event, EventKind, Job, Node, Replica, State, Trial
+from turnout.job import Attempt, Event, EventKind, Job, Node, Replica, Trial
 
 Handle = tuple[str, str, str]
 """Project, scope and handle. Unless the handle is empty, no two jobs that are not deleted share one."""
@@ -22,9 +23,11 @@ class LiveJobs:
         self.queues: dict[str, Queue] = {name: Queue() for name in self.pools}
         self.ready: set[str] = set()
         """Engines that have reported everything they hold. No job is placed on the others yet."""
+        self.drained: set[str] = set()
+        """Engines that take no new jobs, because an operator wants it so."""
         self.handles: dict[Handle, int] = {}
         """The id of the live job that has this handle."""
-        self.placed: dict[int, LiveJob] = {}
+        self.placed = PlacedJobs()
         self.finishing: dict[int, LiveJob] = {}
         """Jobs whose lead has succeeded while other replicas still run."""
         self.searches: dict[int, LiveJob] = {}
@@ -56,18 +59,11 @@ class LiveJobs:
         live = self.jobs.get(job_id)
         return live.job if live else self._changed_jobs.get(job_id) or stored
 
-    def placed_on(self, engine: str) -> list[LiveJob]:
-        return [live for live in self.placed.values() if live.engine == engine]
-
-    def pending_on(self, engine: str) -> list[LiveJob]:
-        """The jobs that were handed to an engine with a queue of its own, and have not started there."""
-        return [live for live in self.placed_on(engine) if live.job.state is State.PREPARING]
-
     def resize(self, engine: str, nodes: tuple[Node, ...]) -> None:
         """Replaces the nodes, and keeps the allocations of placed jobs on those that remain."""
         pool = self.pools[engine]
         pool.resize(nodes)
-        for live in self.placed_on(engine):
+        for live in self.placed.on(engine):
             live.placement = pool.reallocated(live.placement, live.spec, live.parts)
             pool.take(live.placement)
 
@@ -109,6 +105,10 @@ class LiveJobs:
             at = live.last_event_at = max(at, live.last_event_at)
         else:
             at = max(at, job.updated)
+        if at > job.updated:
+            # The clock of an engine may be ahead. The next service knows from `updated` when the last event was.
+            job.updated = at
+            self._changed_jobs[job.id] = job
         self.turn.batch.events.append(Event(job.id, at, kind, message))
 
     def begin_turn(self, now: int, steady: int) -> None:
@@ -137,5 +137,5 @@ class LiveJobs:
             if deadline is not None:
                 times.append(deadline)
             if self.engines[engine].pending is not None:
-                times += [live.gives_up_at for live in self.pending_on(engine) if live.gives_up_at]
+                times += [live.gives_up_at for live in self.placed.pending_on(engine) if live.gives_up_at]
         return min(times, default=None)

@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import islice
 from typing import NamedTuple
 
+from turnout.control.node_index import NodeIndex
 from turnout.job import Launch, Node, ReplicaName, Spec
 from turnout.job.resources import Parts, Share
 
@@ -36,7 +37,7 @@ class NodePool:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
-        self._free_by_node: dict[str, Share] = {}
+        self._idle = self._free_by_node = NodeIndex({})
         self._devices: dict[str, set[int]] = {}
         self._fits: dict[Parts, Fit] = {}
         self.total = NOTHING
@@ -45,10 +46,11 @@ class NodePool:
     def resize(self, nodes: tuple[Node, ...]) -> None:
         """Replaces the nodes and clears all allocations."""
         self._nodes = {node.name: node for node in nodes}
-        self._free_by_node = {node.name: _all_of(node) for node in nodes}
+        whole = {node.name: _all_of(node) for node in nodes}
+        self._idle, self._free_by_node = NodeIndex(whole), NodeIndex(whole)
         self._devices = {node.name: set(range(node.gpus)) for node in nodes}
         self._fits = {}
-        self.total = sum(self._free_by_node.values(), NOTHING)
+        self.total = sum(whole.values(), NOTHING)
         self.free = self.total
 
     @property
@@ -70,7 +72,7 @@ class NodePool:
         if fit.never or not fit.need.fits(self.free):
             return None
         wants = [share for count, share in parts for _ in range(count)]
-        nodes = self._spread(wants) if fit.alone else _first_fit(wants, self._free_by_node)
+        nodes = self._spread(wants) if fit.alone else self._free_by_node.first_fit(wants)
         if nodes is None:
             return None
         names = [name for name, _ in launch.replicas()]
@@ -87,6 +89,9 @@ class NodePool:
             for (name, allocation), share in zip(placement.items(), shares, strict=True)
         }
 
+    def free_on(self, node: str) -> Share:
+        return self._free_by_node[node]
+
     def take(self, placement: Placement) -> None:
         self._move(placement, -1)
 
@@ -96,8 +101,8 @@ class NodePool:
     def without(self, gone: list[Placement]) -> "NodePool":
         """A copy of the pool with these placements released."""
         pool = NodePool()
-        pool._nodes, pool._free_by_node, pool._fits = self._nodes, dict(self._free_by_node), self._fits
-        pool._devices = {name: set(free) for name, free in self._devices.items()}
+        pool._nodes, pool._idle, pool._fits = self._nodes, self._idle, self._fits
+        pool._free_by_node, pool._devices = self._free_by_node.copy(), self._devices.copy()
         pool.total, pool.free = self.total, self.free
         for placement in gone:
             pool.give(placement)
@@ -108,8 +113,7 @@ class NodePool:
         wants = (
             [share for count, share in parts for _ in range(count)] if need.gpus <= self.total.gpus else []
         )
-        idle = {name: _all_of(node) for name, node in self._nodes.items()}
-        if need.fits(self.total) and _first_fit(wants, idle):
+        if need.fits(self.total) and self._idle.first_fit(wants):
             return Fit(need)
         if not wants or self._spread(wants) is None:
             return Fit(need, never=True)
@@ -158,14 +162,14 @@ class NodePool:
             if allocation.node not in self._nodes:
                 continue
             moved = allocation.share.times(sign)
-            self._free_by_node[allocation.node] += moved
+            self._free_by_node.change(allocation.node, moved)
             self.free += moved
-            if sign < 0:
-                self._devices[allocation.node] -= set(allocation.gpus)
-            else:
-                self._devices[allocation.node] |= {
-                    gpu for gpu in allocation.gpus if gpu < self._nodes[allocation.node].gpus
-                }
+            if not allocation.gpus:
+                continue
+            # A new set: a copy of the pool may share the old one.
+            there, left = self._nodes[allocation.node].gpus, self._devices[allocation.node]
+            gpus = {gpu for gpu in allocation.gpus if gpu < there}
+            self._devices[allocation.node] = left - gpus if sign < 0 else left | gpus
 
 
 def _all_of(node: Node) -> Share:
@@ -175,16 +179,3 @@ def _all_of(node: Node) -> Share:
 def _part(whole: int, count: int, number: int) -> int:
     """The `number`th of `count` parts that are as equal as whole numbers can be and add up to `whole`."""
     return whole // count + (number < whole % count)
-
-
-def _first_fit(wants: list[Share], free: dict[str, Share]) -> list[str] | None:
-    """A node for each share, or None if they do not all fit."""
-    free = dict(free)
-    nodes: list[str] = []
-    for want in wants:
-        node = next((name for name, left in free.items() if want.fits(left)), None)
-        if node is None:
-            return None
-        free[node] -= want
-        nodes.append(node)
-    return nodes

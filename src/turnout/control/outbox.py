@@ -13,6 +13,7 @@ from collections.abc import Callable
 from turnout.chaos import point
 from turnout.control.turn import Forget, Instruction, Remove, RestartReplica, Save, StartGang, StopGang
 from turnout.engines import Engine, Refused, Unreachable
+from turnout.job import Attempt
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +48,15 @@ class Outbox:
         self._wake.set()
 
     def drop_outdated(self) -> None:
-        """Call it when the engine has reported what it holds: needed instructions are then derived again."""
-        kept = [instruction for instruction in self._waiting if isinstance(instruction, Remove)]
+        """Call it when the engine has reported what it holds: needed instructions are then derived again.
+
+        Attempts that are over are still stopped and forgotten: the engine may not have held them yet when it reported.
+        """
+        over = {instruction.attempt for instruction in self._waiting if isinstance(instruction, Forget)}
+        kept = [instruction for instruction in self._waiting if _outlives_sync(instruction, over)]
         self._waiting.clear()
         self._failed.clear()
-        self._waiting.extend(kept)
+        self._waiting.extend(dict.fromkeys(kept))
         self._synced.set()
 
     async def run(self) -> None:
@@ -71,8 +76,10 @@ class Outbox:
                 if pause == _FIRST_RETRY:
                     log.warning("engine %s: %s", self._name, error.message)
                 self._idle.set()
+                # Not `wait_for`: in Python 3.11 it ignores a cancellation that comes together with the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._synced.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._synced.wait()
                 pause = min(2 * pause, _LONGEST_RETRY)
             else:
                 pause, self.unreachable = _FIRST_RETRY, ""
@@ -135,6 +142,16 @@ class Outbox:
             message = "engine %s has not answered for %d s; %d instructions wait"
             log.error(message, self._name, _SLOW_SECONDS, len(self._waiting))
         self._check_later()
+
+
+def _outlives_sync(instruction: Instruction, over: set[Attempt]) -> bool:
+    match instruction:
+        case Forget() | Remove():
+            return True
+        case StopGang(_, attempt):
+            return attempt in over
+        case _:
+            return False
 
 
 async def _send(engine: Engine, instruction: Instruction) -> None:

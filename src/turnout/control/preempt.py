@@ -10,24 +10,23 @@ from turnout.control.node_pool import NodePool
 _MOST_TRIES = 1000
 
 
-def fits_soon(head: LiveJob, pool: NodePool, placed: Iterable[LiveJob]) -> bool:
+def fits_soon(head: LiveJob, pool: NodePool, ending: Sequence[LiveJob]) -> bool:
     """Whether the head fits once the gangs that are already ending have ended."""
-    ending = [live for live in placed if live.verdict is not None and live.placement]
-    return bool(ending) and _fits(head, _without(pool, ending))
+    return bool(ending) and _helps(head, pool, ending)
 
 
-def victims(head: LiveJob, pool: NodePool, placed: Iterable[LiveJob]) -> Sequence[LiveJob]:
+def victims(
+    head: LiveJob, pool: NodePool, ending: Sequence[LiveJob], candidates: list[LiveJob]
+) -> Sequence[LiveJob]:
     """As few jobs as possible, then those of the lowest priority, then those that have run the shortest.
 
-    Only preemptible jobs of strictly lower priority. Empty if even all of them would not be enough, or if enough
-    jobs are already ending.
+    `candidates`: the preemptible jobs of strictly lower priority. Empty if even all of them would not be enough, or if
+    enough jobs are already ending.
     """
-    placed = list(placed)
-    candidates = [live for live in placed if live.may_be_preempted and live.job.priority < head.job.priority]
     if not candidates:
         return ()
-    pool = _without(pool, [live for live in placed if live.verdict is not None])
-    if _fits(head, pool) or not _fits(head, _without(pool, candidates)):
+    pool = _without(pool, ending)
+    if _fits(head, pool) or not _helps(head, pool, candidates):
         return ()
     candidates.sort(key=lambda live: (live.job.priority, -(live.running_since or inf), -live.job.id))
     for chosen in _choices(candidates):

@@ -5,14 +5,15 @@ shape: a pass costs as much as there are shapes, however many jobs wait.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
+from turnout.control.ranking import Rank, Ranking
 from turnout.job import Job, Spec
 from turnout.job.resources import Parts, Share
 
 Shape = tuple[Parts, float | None]
-Rank = tuple[bool, int, int]
 
 
 class QueueEntry(NamedTuple):
@@ -35,6 +36,7 @@ class Queue:
     def __init__(self) -> None:
         self._shapes: dict[Shape, list[QueueEntry]] = {}
         self._entries: dict[int, QueueEntry] = {}
+        self._ranking = Ranking()
         self._until: dict[int, int] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -48,7 +50,9 @@ class Queue:
         self, job: Job, spec: Spec, parts: Parts, *, front: bool = False, until: int | None = None
     ) -> None:
         """`front`: before all priorities. `until`: when its wait ends. A job that is already queued moves."""
+        self._drop(job.id)
         entry = QueueEntry(rank(job, front), spec)
+        self._ranking.add(entry.rank)
         self._entries[job.id] = entry
         heapq.heappush(self._shapes.setdefault(entry.shape(parts), []), entry)
         if until is not None:
@@ -56,7 +60,7 @@ class Queue:
             heapq.heappush(self._deadlines, (until, job.id))
 
     def remove(self, job_id: int) -> None:
-        self._entries.pop(job_id, None)
+        self._drop(job_id)
         self._until.pop(job_id, None)
 
     def firsts(self) -> list[QueueEntry]:
@@ -82,20 +86,25 @@ class Queue:
 
     def overdue(self, now: int) -> list[int]:
         """Jobs whose wait has ended. The caller removes them."""
-        due = self.next_deadline()
-        if due is None or due > now:
-            return []
-        return [job_id for job_id, until in self._until.items() if until <= now]
+        # A job that has moved in the queue may be there twice.
+        found: dict[int, None] = {}
+        while (due := self.next_deadline()) is not None and due <= now:
+            found[heapq.heappop(self._deadlines)[1]] = None
+        return list(found)
 
     def ahead_of(self, job_id: int, most: int) -> tuple[int, list[QueueEntry]]:
-        """How many jobs wait ahead of this one, and the first `most` of them in order. Searches the whole queue."""
-        mine = self._entries[job_id].rank
-        ahead = [entry for entry in self._entries.values() if entry.rank < mine]
-        return len(ahead), heapq.nsmallest(most, ahead, key=lambda entry: entry.rank)
+        """How many jobs wait ahead of this one, and the first `most` of them in order."""
+        count = self._ranking.position(self._entries[job_id].rank)
+        return count, list(islice(self, min(most, count)))
 
     def __iter__(self) -> Iterator[QueueEntry]:
-        """All waiting jobs in order. Not for scheduling: it sorts the whole queue."""
-        return iter(sorted(self._entries.values(), key=lambda entry: entry.rank))
+        """All waiting jobs in order."""
+        return (self._entries[job_id] for _, _, job_id in self._ranking)
+
+    def _drop(self, job_id: int) -> None:
+        entry = self._entries.pop(job_id, None)
+        if entry:
+            self._ranking.remove(entry.rank)
 
 
 def rank(job: Job, front: bool = False) -> Rank:
@@ -109,9 +118,12 @@ class Release(NamedTuple):
     share: Share
 
 
-def reservation(need: Share, free: Share, releases: list[Release]) -> float | None:
-    """The latest time at which the head will fit; None if that depends on jobs without a time limit."""
-    for release in sorted(releases):
+def reservation(need: Share, free: Share, releases: Iterable[Release]) -> float | None:
+    """The latest time at which the head will fit; None if that depends on jobs without a time limit.
+
+    `releases` are in the order of their times.
+    """
+    for release in releases:
         free += release.share
         if need.fits(free):
             return release.at
@@ -119,12 +131,23 @@ def reservation(need: Share, free: Share, releases: list[Release]) -> float | No
 
 
 def may_backfill(
-    need: Share, limit: float | None, head: Share, free: Share, now: float, reserved: float | None
+    need: Share,
+    limit: float | None,
+    head: Share,
+    free: Share,
+    now: float,
+    reserved: Callable[[], float | None],
 ) -> bool:
-    """Whether a job that fits now may start before the head, which does not fit, without delaying it."""
-    if limit is not None and reserved is not None and now + limit <= reserved:
+    """Whether a job that fits now may start before the head, which does not fit, without delaying it.
+
+    `reserved`: the latest time at which the head will fit, if that is known.
+    """
+    for takes, wants, left in zip(need, head, free, strict=True):
+        if takes != 0 if wants > left else left - takes < wants:
+            break
+    else:
         return True
-    return all(
-        (takes == 0 if wants > left else left - takes >= wants)
-        for takes, wants, left in zip(need, head, free, strict=True)
-    )
+    if limit is None:
+        return False
+    at = reserved()
+    return at is not None and now + limit <= at

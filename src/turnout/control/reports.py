@@ -21,11 +21,13 @@ from turnout.job import (
     Attempt,
     Capacity,
     Cause,
+    Drained,
     Ended,
     EventKind,
     Hung,
     Pending,
     Reason,
+    Replica,
     ReplicaState,
     Report,
     Sampled,
@@ -65,6 +67,8 @@ def apply(live_jobs: LiveJobs, engine: str, report: Report) -> None:
                 live_jobs.event(live.job, EventKind.TRIMMED, report.message, report.at)
         case Capacity(nodes):
             live_jobs.resize(engine, nodes)
+        case Drained(on):
+            (live_jobs.drained.add if on else live_jobs.drained.discard)(engine)
         case Synced(held):
             _synced(live_jobs, engine, held)
 
@@ -77,7 +81,7 @@ def _started(live_jobs: LiveJobs, report: Started) -> None:
     if report.restarts != replica.restarts:
         return
     at = max(report.at, replica.started or live.began_after)
-    replica.state, replica.started = ReplicaState.RUNNING, at
+    replica.state, replica.started = ReplicaState.RUNNING, replica.started or at
     replica.pid, replica.address = report.pid, report.address
     replica.node = report.node or replica.node
     live_jobs.change_replica(replica)
@@ -85,6 +89,7 @@ def _started(live_jobs: LiveJobs, report: Started) -> None:
         live.job.state = State.RUNNING
         live.job.started = live.job.started or at
         live.running_since = live_jobs.by_steady(report.at)
+        live_jobs.placed.runs(live)
         live_jobs.change(live.job)
         live_jobs.event(live.job, EventKind.STARTED, f"{report.replica} runs as process {report.pid}", at)
         if trial := live_jobs.trials.get(live.job.id):
@@ -96,7 +101,7 @@ def _ended(live_jobs: LiveJobs, engine: str, report: Ended, *, held: bool = True
     live = live_jobs.live(report.attempt)
     if live is None:
         if report.attempt.job not in live_jobs.trials:
-            live_jobs.turn.instructions.append(Forget(engine, report.attempt))
+            _drop(live_jobs, engine, report.attempt)
         return
     replica = live.replicas.get(report.replica)
     if replica is None or replica.ended is not None or report.restarts != replica.restarts:
@@ -120,8 +125,22 @@ def _ended(live_jobs: LiveJobs, engine: str, report: Ended, *, held: bool = True
             restart_in_place(live_jobs, live, replica, restart, report.at)
         else:
             _fail(live_jobs, live, verdict)
+    if report.cause is Cause.REFUSED:
+        _stop_refused(live_jobs, live, report)
     if not live.running():
         gang_ended(live_jobs, live)
+
+
+def _stop_refused(live_jobs: LiveJobs, live: LiveJob, report: Ended) -> None:
+    """The engine may have started it nevertheless, and refused or failed only when the start was repeated."""
+    instructions, replicas = live_jobs.turn.instructions, (report.replica,)
+    match instructions[-1:]:
+        case [StopGang(_, attempt, 0, others)] if others and attempt == report.attempt:
+            replicas = (*others, *replicas)
+            del instructions[-1]
+        case _:
+            pass
+    instructions.append(StopGang(live.engine, report.attempt, 0, replicas))
 
 
 def _lead_succeeded(live_jobs: LiveJobs, live: LiveJob, at: int) -> None:
@@ -167,28 +186,39 @@ def _saved(live_jobs: LiveJobs, report: Saved) -> None:
 def _synced(live_jobs: LiveJobs, engine: str, held: frozenset[Attempt]) -> None:
     """Compares what the engine holds with what it should hold. A missing replica is lost, or never started."""
     live_jobs.ready.add(engine)
-    ours: set[Attempt] = set()
-    for live in live_jobs.placed_on(engine):
-        ours.add(live.job.current)
+    placed = live_jobs.placed.on(engine)
+    # First, so that no job runs twice: one of them may be an attempt that counted as lost.
+    for attempt in held - {live.job.current for live in placed}:
+        if attempt.job not in live_jobs.trials or attempt.job in live_jobs.jobs:
+            _drop(live_jobs, engine, attempt)
+        # Otherwise it has ended, but the search may not have read its metrics yet.
+    for live in placed:
         if not live.running():
+            if live.job.current in held:
+                # What counted as lost may run.
+                live_jobs.turn.instructions.append(StopGang(engine, live.job.current, 0))
             # Its last outputs may not be stored yet.
             live_jobs.turn.instructions.append(Save(engine, live.job.current))
         elif live.job.current in held:
             _repeat_instructions(live_jobs, live)
-        elif live.job.state is State.PREPARING:
+        elif live.job.state is State.PREPARING and not live.begun:
             live_jobs.turn.instructions.append(StartGang(engine, live.launch()))
         else:
             _end_lost(live_jobs, live)
-    for attempt in held - ours:
-        if attempt.job in live_jobs.trials and attempt.job not in live_jobs.jobs:
-            # It has ended, but the search may not have read its metrics yet.
-            continue
-        live_jobs.turn.instructions.append(StopGang(engine, attempt, 0))
-        live_jobs.turn.instructions.append(Forget(engine, attempt))
+
+
+def _drop(live_jobs: LiveJobs, engine: str, attempt: Attempt) -> None:
+    """Ends whatever the engine runs of an attempt that is over or unknown."""
+    live_jobs.turn.instructions.append(StopGang(engine, attempt, 0))
+    live_jobs.turn.instructions.append(Forget(engine, attempt))
 
 
 def _repeat_instructions(live_jobs: LiveJobs, live: LiveJob) -> None:
     """Repeats instructions that may have been lost with an earlier service or connection."""
+    stopping = live.job.state is State.STOPPING
+    if stopping:
+        # All of them: the engine may run one whose start seemed to fail.
+        stop_replicas(live_jobs, live, list(live.replicas.values()))
     for replica in live.running():
         if replica.state is not ReplicaState.WAITING:
             continue
@@ -196,22 +226,25 @@ def _repeat_instructions(live_jobs: LiveJobs, live: LiveJob) -> None:
             # Also a first start: the engine may have been killed while it started the gang.
             live_jobs.turn.instructions.append(restart_instruction(live, replica))
         elif replica.restarts:
-            end = Ended(
-                live.job.current, replica.name, live_jobs.now, Cause.STOPPED, restarts=replica.restarts
-            )
-            _ended(live_jobs, live.engine, end)
-    if not live.running():
-        return
-    if live.job.state is State.STOPPING:
-        stop_replicas(live_jobs, live, live.running())
-    elif live.finish_at is not None:
+            # If the engine never got the restart, it will not report an end of it.
+            _end_restart(live_jobs, live, replica, stopped=stopping)
+    if live.running() and live.finish_at is not None and not stopping:
         stop_replicas(live_jobs, live, replicas_ending_with_lead(live))
         live_jobs.finishing[live.job.id] = live
+
+
+def _end_restart(live_jobs: LiveJobs, live: LiveJob, replica: Replica, *, stopped: bool) -> None:
+    if not stopped:
+        stop_replicas(live_jobs, live, [replica])
+    end = Ended(live.job.current, replica.name, live_jobs.now, Cause.STOPPED, restarts=replica.restarts)
+    _ended(live_jobs, live.engine, end)
 
 
 def _end_lost(live_jobs: LiveJobs, live: LiveJob) -> None:
     never_began = live.verdict is not None and all(r.started is None for r in live.running())
     cause = Cause.STOPPED if never_began else Cause.LOST
+    # A start may still be under way, and what is lost may come back.
+    live_jobs.turn.instructions.append(StopGang(live.engine, live.job.current, 0))
     for replica in live.running():
         end = Ended(live.job.current, replica.name, live_jobs.now, cause, restarts=replica.restarts)
         _ended(live_jobs, live.engine, end, held=False)

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from turnout.control.allocations import counted, describe_placement, placed_replica
 from turnout.control.ends import give_up, stop_gang, waited_too_long
@@ -15,6 +16,9 @@ from turnout.control.verdict import Verdict
 from turnout.job import EventKind, Job, Reason, State
 from turnout.job.resources import Share
 
+Reserved = Callable[[], float | None]
+"""When the head will fit at the latest; None: that is not known. It may take long, so it is called only if needed."""
+
 
 def schedule(live_jobs: LiveJobs, engine: str) -> None:
     """Starts every job that may start. No job gives up waiting before the engine has reported what it holds."""
@@ -25,7 +29,7 @@ def schedule(live_jobs: LiveJobs, engine: str) -> None:
         _end_pending(live_jobs, engine)
     while queue:
         start = _start_all if live_jobs.engines[engine].pending is None else _hand_over_one
-        while start(live_jobs, engine):
+        while engine not in live_jobs.drained and start(live_jobs, engine):
             pass
         overdue = queue.overdue(live_jobs.steady)
         if not overdue:
@@ -47,7 +51,7 @@ def _start_all(live_jobs: LiveJobs, engine: str) -> bool:
     """
     pool, queue = live_jobs.pools[engine], live_jobs.queues[engine]
     head: LiveJob | None = None
-    head_need, reserved, started = NOTHING, None, False
+    head_need, reserved, started = NOTHING, _at_no_known_time, False
     for waiting, found_next in _in_order(queue):
         live = live_jobs.jobs[waiting.job_id]
         need, _, never = pool.fit(live.parts)
@@ -64,7 +68,7 @@ def _start_all(live_jobs: LiveJobs, engine: str) -> bool:
                 return started
         else:
             continue
-        reserved = _make_room(live_jobs, head, pool) if head else None
+        reserved = _make_room(live_jobs, head, pool) if head else _at_no_known_time
     return started
 
 
@@ -85,7 +89,7 @@ def _hand_over_one(live_jobs: LiveJobs, engine: str) -> bool:
     """Hands the first job of the queue to an engine with a queue of its own, if not too many wait there."""
     most = live_jobs.engines[engine].pending or 0
     first = next(iter(live_jobs.queues[engine].firsts()), None)
-    if first is None or len(live_jobs.pending_on(engine)) >= most:
+    if first is None or len(live_jobs.placed.pending_on(engine)) >= most:
         return False
     live = live_jobs.jobs[first.job_id]
     unplaced = {name: Allocation("", NOTHING, ()) for name, _ in live.next_launch().replicas()}
@@ -96,38 +100,40 @@ def _hand_over_one(live_jobs: LiveJobs, engine: str) -> bool:
 
 def _end_pending(live_jobs: LiveJobs, engine: str) -> None:
     """Ends jobs whose maximum wait is over while they wait in the engine's queue."""
-    for live in live_jobs.pending_on(engine):
+    for live in live_jobs.placed.pending_on(engine):
         if live.gives_up_at is not None and live.gives_up_at <= live_jobs.steady:
             stop_gang(live_jobs, live, waited_too_long(live_jobs, live))
 
 
-def _make_room(live_jobs: LiveJobs, head: LiveJob, pool: NodePool) -> float | None:
+def _make_room(live_jobs: LiveJobs, head: LiveJob, pool: NodePool) -> Reserved:
     """The latest time at which the head, which does not fit now, will fit, if that is known.
 
     Ending gangs release their resources soon, at no known time: backfill must not use them.
     """
-    placed = live_jobs.placed_on(head.engine)
-    if fits_soon(head, pool, placed):
-        return None
-    chosen = victims(head, pool, placed)
+    engine, placed = head.engine, live_jobs.placed
+    ending = placed.ending_on(engine)
+    if fits_soon(head, pool, ending):
+        return _at_no_known_time
+    chosen = victims(head, pool, ending, placed.preemptible_on(engine, below=head.job.priority))
     for victim in chosen:
         why = f"preempted for {name_for(victim.job, head.job)}, which has priority {head.job.priority}"
         stop_gang(live_jobs, victim, Verdict(State.FAILED, Reason.PREEMPTED, why), EventKind.PREEMPTED)
-    return None if chosen else reservation(pool.fit(head.parts).need, pool.free, _releases(live_jobs, placed))
+    if chosen:
+        return _at_no_known_time
+    return cache(lambda: reservation(pool.fit(head.parts).need, pool.free, _releases(live_jobs, engine)))
 
 
-def _releases(live_jobs: LiveJobs, placed: list[LiveJob]) -> list[Release]:
-    releases: list[Release] = []
-    for live in placed:
-        limit = live.spec.policy.time_limit
-        if limit is not None and live.placement:
-            since = live.running_since or live_jobs.steady
-            releases.append(Release(since / SECOND + limit + live.spec.policy.grace, live.held))
-    return releases
+def _at_no_known_time() -> None:
+    return None
+
+
+def _releases(live_jobs: LiveJobs, engine: str) -> Iterator[Release]:
+    for at, live in live_jobs.placed.by_latest_end(engine, live_jobs.steady):
+        yield Release(at, live.held)
 
 
 def _may_backfill(
-    live_jobs: LiveJobs, entry: QueueEntry, need: Share, head: Share, pool: NodePool, reserved: float | None
+    live_jobs: LiveJobs, entry: QueueEntry, need: Share, head: Share, pool: NodePool, reserved: Reserved
 ) -> bool:
     limit = entry.spec.policy.time_limit
     return need.fits(pool.free) and may_backfill(
@@ -150,7 +156,7 @@ def _begin_attempt(live_jobs: LiveJobs, live: LiveJob, placement: Placement, tex
     job.attempt += 1
     job.state = State.PREPARING
     live.placement = placement
-    live_jobs.placed[job.id] = live
+    live_jobs.placed.add(live)
     live.replicas = {name: placed_replica(job, name, allocation) for name, allocation in placement.items()}
     live_jobs.turn.batch.attempts.extend(live.replicas.values())
     live_jobs.change(job)

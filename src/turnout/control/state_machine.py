@@ -51,8 +51,8 @@ class StateMachine(LiveJobs):
             return
         live.replicas = {replica.name: replica for replica in row.replicas}
         live.placement = stored_allocations(live) if live.running() else {}
-        self.placed[row.job.id] = live
         live.running_since = live.lead.started and self.by_steady(live.lead.started)
+        self.placed.add(live)
         if live.verdict and live.verdict.state is State.SUCCEEDED and live.lead.ended:
             set_straggler_deadline(self, live, live.lead.ended)
 
@@ -64,7 +64,7 @@ class StateMachine(LiveJobs):
         return NO_ENGINE if elsewhere else name
 
     def _load_broken(self, row: LiveRecord, error: Exception) -> None:
-        self.placed.pop(row.job.id, None)
+        self.placed.remove(row.job.id)
         try:
             self.admit(LiveJob(row.job, row.spec, self.engine_of(row.job.cluster)))
         except Exception:
@@ -74,7 +74,7 @@ class StateMachine(LiveJobs):
 
     def inherit(self, other: "StateMachine") -> None:
         """Takes over what a failed commit does not change: the engines' capacity and the times on the steady clock."""
-        self.ready = other.ready
+        self.ready, self.drained = other.ready, other.drained
         for job_id, live in self.jobs.items():
             before = other.jobs.get(job_id)
             if before and len(before.past) == len(live.past):
@@ -86,6 +86,7 @@ class StateMachine(LiveJobs):
         live.queued_at = before.queued_at
         if live.running_since is not None and before.running_since is not None:
             live.running_since = before.running_since
+            self.placed.runs(live)
         if live.finish_at is not None and before.finish_at is not None:
             live.finish_at = before.finish_at
         if live.job.id in self.queues[live.engine]:

@@ -72,7 +72,7 @@ def end_broken(live_jobs: LiveJobs, job_id: int, why: str) -> None:
         replica.message = "was abandoned: the job's record cannot be processed"
         live_jobs.change_replica(replica)
     live_jobs.pools[live.engine].give(live.placement)
-    live_jobs.placed.pop(job_id, None)
+    live_jobs.placed.remove(job_id)
     live_jobs.finishing.pop(job_id, None)
     live.verdict = verdict
     end_job(live_jobs, live)

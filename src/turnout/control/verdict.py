@@ -20,6 +20,7 @@ _REASONS = {
     Cause.DISK_LIMIT: Reason.DISK_LIMIT,
     Cause.NOT_FOUND: Reason.PROGRAM_NOT_FOUND,
     Cause.STAGING: Reason.STAGING_FAILED,
+    Cause.PREEMPTED: Reason.PREEMPTED,
     Cause.REFUSED: Reason.REFUSED,
     Cause.LOST: Reason.NODE_LOST,
 }
@@ -68,6 +69,7 @@ _TEXTS = {
     Cause.DISK_LIMIT: "ran into its disk limit",
     Cause.NOT_FOUND: "could not be started",
     Cause.STAGING: "could not get its files",
+    Cause.PREEMPTED: "was preempted",
     Cause.REFUSED: "was refused by the engine",
     Cause.LOST: "was lost",
 }
