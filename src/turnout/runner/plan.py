@@ -164,7 +164,7 @@ class RestartPlan(msgspec.Struct, frozen=True, tag_field="t", tag="again"):
     replica: ReplicaPlan
 
 
-class _Member(NamedTuple):
+class Member(NamedTuple):
     """Everything that a replica's plan depends on."""
 
     launch: Launch
@@ -205,8 +205,8 @@ def plan_gang(
     check_targets([bind.target for bind in binds], scratch)
     stage = str(paths.stage)
     sandboxed = bool(layout.sandbox)
-    hosts = _hosts(gang, convention(launch.dialect).domain(launch)) if sandboxed else ""
-    cluster_maps = _maps(launch, gang, sandboxed)
+    hosts = hosts_file(gang, convention(launch.dialect).domain(launch)) if sandboxed else ""
+    cluster_maps = gang_maps(launch, gang, sandboxed)
     replicas: list[ReplicaPlan] = []
     for rank, (name, role) in enumerate(launch.replicas()):
         if only not in (None, name):
@@ -214,8 +214,8 @@ def plan_gang(
         home = paths.home(launch.attempt, name)
         runtime = runtimes[role.program.runtime]
         replicas.append(
-            _plan(
-                _Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, cluster_maps)
+            plan_member(
+                Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, cluster_maps)
             )
         )
     policy = launch.spec.policy
@@ -242,7 +242,7 @@ def _disk(launch: Launch, most: int) -> dict[str, int]:
     return {role: min(bytes, most or bytes) for role, bytes in requested.items() if bytes}
 
 
-def _maps(launch: Launch, gang: Gang, sandboxed: bool) -> dict[str, str]:
+def gang_maps(launch: Launch, gang: Gang, sandboxed: bool) -> dict[str, str]:
     own = convention(launch.dialect)
     found = maps(launch, gang, sandboxed and own.by_name) | own.maps(launch, gang, sandboxed)
     if len(gang) == 1 and not own.ranks_single_replica:
@@ -250,7 +250,7 @@ def _maps(launch: Launch, gang: Gang, sandboxed: bool) -> dict[str, str]:
     return found
 
 
-def _hosts(gang: Gang, domain: str) -> str:
+def hosts_file(gang: Gang, domain: str) -> str:
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost"]
     if domain:
         lines += [f"{peer.address} {peer.host} {peer.host}.{domain}" for peer in gang]
@@ -259,7 +259,7 @@ def _hosts(gang: Gang, domain: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plan(member: _Member) -> ReplicaPlan:
+def plan_member(member: Member) -> ReplicaPlan:
     argv = list(member.role.program.argv)
     if not argv:
         raise Impossible(f"role {member.role.name} has no command")
@@ -268,7 +268,7 @@ def _plan(member: _Member) -> ReplicaPlan:
     return _sandboxed(member, argv) if member.layout.sandbox else _bare(member, argv)
 
 
-def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
+def _sandboxed(member: Member, argv: list[str]) -> ReplicaPlan:
     home, binds, layout = member.home, member.binds, member.layout
     options = ["--hostname", member.me.host]
     options += ("--ro-bind", f"{home}/space/box/out", STREAM_PIPES)
@@ -306,21 +306,21 @@ def _sandboxed(member: _Member, argv: list[str]) -> ReplicaPlan:
     return _replica(member, argv, own, "/", dirs=dirs, sandbox=options, spill=spill, passwd=passwd)
 
 
-def _passwd(member: _Member, home: str) -> str:
+def _passwd(member: Member, home: str) -> str:
     uid = member.role.program.user
     lines = [f"{_user_name(member)}:x:{uid}:{member.layout.group}::{home}:/bin/sh"]
     lines += ["root:x:0:0:root:/root:/usr/sbin/nologin"] if uid else []
     return "\n".join([*lines, "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin"]) + "\n"
 
 
-def _user_name(member: _Member) -> str:
+def _user_name(member: Member) -> str:
     uid = member.role.program.user
     if uid is None or not member.layout.sandbox:
         return member.layout.user
     return (convention(member.launch.dialect).user or member.layout.user) if uid else "root"
 
 
-def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
+def _bare(member: Member, argv: list[str]) -> ReplicaPlan:
     home, binds = member.home, member.binds
     real_paths = _real_paths(member)
     own = {
@@ -348,7 +348,7 @@ def _bare(member: _Member, argv: list[str]) -> ReplicaPlan:
     return _replica(member, argv, own, cwd, cwd_mount=mount, dirs=dirs, links=links, env=env)
 
 
-def _real_paths(member: _Member) -> dict[str, str]:
+def _real_paths(member: Member) -> dict[str, str]:
     """The real path of each target, inner targets first, so that the first match is the right one."""
     real_paths = {bind.target.rstrip("/"): bind.source for bind in member.binds}
     if not member.scratch:
@@ -358,7 +358,7 @@ def _real_paths(member: _Member) -> dict[str, str]:
 
 
 def _replica(
-    member: _Member,
+    member: Member,
     argv: list[str],
     own: dict[str, str],
     cwd: str,
@@ -400,7 +400,7 @@ def _replica(
     )
 
 
-def _environment(member: _Member) -> dict[str, str]:
+def _environment(member: Member) -> dict[str, str]:
     """Variables of every replica, with or without a sandbox. The user's variables override them."""
     user = _user_name(member)
     env = {

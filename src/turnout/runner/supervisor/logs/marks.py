@@ -151,13 +151,17 @@ class PlainLog:
 
     def mark(self) -> bool:
         """Adds a mark if the log has grown. Returns whether it had."""
+        sizes = (os.fstat(self.streams[0]).st_size, os.fstat(self.streams[1]).st_size)
+        return self.add_mark(time.time_ns(), *sizes)
+
+    def add_mark(self, at: int, out: int, err: int) -> bool:
+        """Adds a mark with this time and these sizes, if one is larger than before. Returns whether one was."""
         # Without a sandbox a program can truncate its own log, but marks never go back.
-        out = max(os.fstat(self.streams[0]).st_size, self._sizes[0])
-        err = max(os.fstat(self.streams[1]).st_size, self._sizes[1])
+        out, err = max(out, self._sizes[0]), max(err, self._sizes[1])
         if (out, err) == self._sizes:
             self.behind = False
             return False
-        at = max(time.time_ns(), self._at + APART)
+        at = max(at, self._at + APART)
         self.behind = not self._write_mark(MARK.pack(at, out, err))
         if not self.behind:
             self._at, self._sizes = at, (out, err)
