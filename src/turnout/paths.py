@@ -34,6 +34,9 @@ class Paths:
         self.search = data / "search"
         """The cache of the search libraries."""
 
+        self.clusters = data / "clusters"
+        """For each remote cluster, a directory with a record of each attempt that it runs, and `runner-<hash>.pyz`."""
+
         # Jobs work in the directories below it. They cannot change this one.
         self.buckets = data / "buckets"
 

@@ -44,8 +44,16 @@ class Engine(Protocol):
         """Get ready. Called once, before anything else."""
         ...
 
+    def stopping(self) -> None:
+        """The service is about to stop on purpose: calls that wait must end. `close` follows."""
+        ...
+
     async def close(self) -> None:
         """Disconnect. Running jobs continue."""
+        ...
+
+    def trouble(self) -> str:
+        """Why it cannot be reached at the moment, although it has reported; empty if it can."""
         ...
 
     def reports(self) -> AsyncIterator[Report]:
@@ -57,6 +65,10 @@ class Engine(Protocol):
 
     def runtime(self, name: str) -> str:
         """What this runtime is on this engine, for people: `Python 3.11.2 (/usr/bin/python3)`."""
+        ...
+
+    def refuses(self, launch: Launch) -> str:
+        """Why it can never run such a gang, in words for the user; empty: it may. Called when a job is created."""
         ...
 
     async def start(self, launch: Launch) -> None:

@@ -24,6 +24,7 @@ from turnout.job.record import (
 from turnout.job.report import (
     Capacity,
     Cause,
+    Drained,
     Ended,
     Hung,
     Node,
@@ -52,6 +53,7 @@ __all__ = [
     "Capacity",
     "Cause",
     "Compare",
+    "Drained",
     "Ended",
     "Event",
     "EventKind",

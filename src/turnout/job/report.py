@@ -22,6 +22,8 @@ class Cause(StrEnum):
     """The program could not be started: it does not exist or is not executable."""
     STAGING = "staging"
     """A mount could not be made, or data could not be moved."""
+    PREEMPTED = "preempted"
+    """The engine ended it for the sake of another job."""
     REFUSED = "refused"
     """The engine will not run it; the message says why."""
     LOST = "lost"
@@ -118,10 +120,18 @@ class Capacity(NamedTuple):
     nodes: tuple[Node, ...]
 
 
+class Drained(NamedTuple):
+    """Whether the engine takes no new gangs, because an operator wants it so. Running ones go on."""
+
+    on: bool
+
+
 class Synced(NamedTuple):
     """The engine has reported everything it holds; `held` are the attempts it has."""
 
     held: frozenset[Attempt]
 
 
-Report = Submitted | Pending | Started | Ended | Saved | Trimmed | Hung | Sampled | Capacity | Synced
+Report = (
+    Submitted | Pending | Started | Ended | Saved | Trimmed | Hung | Sampled | Capacity | Drained | Synced
+)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from turnout import pools
 from turnout.errors import Invalid, WrongState
-from turnout.storage.backend import BucketBackend, OpenObject
+from turnout.storage.backend import OpenObject
 from turnout.storage.embedded.backend import EmbeddedBackend
 from turnout.storage.embedded.objects import Info, ObjectPage
 from turnout.storage.embedded.path import EmbeddedPath
@@ -84,6 +84,13 @@ class Objects:
         backend, prefix = await self._backend(url, project)
         return await backend.list(prefix, delimiter, after, limit)
 
+    async def sign(self, method: str, url: str, project: str, seconds: int) -> str:
+        """A URL that needs no credentials, for other machines. Empty: only this service can reach the object."""
+        backend, key = await self._object(url, project)
+        if isinstance(backend, EmbeddedBackend):
+            return ""
+        return await pools.network.run(project, backend.sign, method, key, seconds)
+
     async def presence(self, source: str, path: EmbeddedPath | RemotePath, project: str) -> Presence:
         """What is at the source of a mount, and at this path. Also raises what a remote store answers."""
         if isinstance(path, EmbeddedPath):
@@ -92,13 +99,13 @@ class Objects:
         backend = await self._remote_backend(path.settings, f"{scheme}://{bucket}", project)
         return await backend.presence(path.prefix)
 
-    async def _object(self, url: str, project: str) -> tuple[BucketBackend, str]:
+    async def _object(self, url: str, project: str) -> "tuple[EmbeddedBackend | RemoteBackend, str]":
         backend, key = await self._backend(url, project)
         if not key:
             raise Invalid(f"{url!r} is a bucket; name an object in it")
         return backend, key
 
-    async def _backend(self, url: str, project: str) -> tuple[BucketBackend, str]:
+    async def _backend(self, url: str, project: str) -> "tuple[EmbeddedBackend | RemoteBackend, str]":
         scheme, bucket, key = parse_object(url)
         name = f"{scheme}://{bucket}"
         location = self._storage.locate(name, project)
@@ -117,4 +124,4 @@ def _open(settings: RemoteSettings, name: str) -> "RemoteBackend":
     from turnout.storage.remote.backend import RemoteBackend
     from turnout.storage.remote.store import open_store
 
-    return RemoteBackend(open_store(settings, _PATIENCE), name)
+    return RemoteBackend(open_store(settings, _PATIENCE), name, settings)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.local.harness import MASTER, EngineHarness
-from turnout.engines.local.logs.files import FileLog
+from turnout.engines.log_files import FileLog
 
 
 @pytest.mark.parametrize("replace", ["mkfifo {}", "ln -s /etc/passwd {}", "ln -s {} {}", "mkdir {}", ": {}"])

@@ -22,7 +22,6 @@ from turnout.engines.local.data.staging import MountSources, Staging
 from turnout.engines.local.gang_sockets import GangSockets
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.logs.encrypted import EncryptedLog
-from turnout.engines.local.logs.files import FileLog
 from turnout.engines.local.logs.followers import LogFollowers
 from turnout.engines.local.machine import machine
 from turnout.engines.local.machine.machine import Machine
@@ -36,6 +35,7 @@ from turnout.engines.local.supervisor.process import SupervisorProcess
 from turnout.engines.local.terminals import LocalTerminal, Terminals
 from turnout.engines.local.usage.sampler import Hardware, Sampler
 from turnout.engines.local.users.account import Accounts
+from turnout.engines.log_files import FileLog
 from turnout.errors import TurnoutError
 from turnout.job import Attempt, Capacity, Cause, Ended, Launch, Replica, ReplicaName, Report, Saved, Size
 from turnout.paths import Paths
@@ -156,7 +156,17 @@ class LocalEngine:
     def runtime(self, name: str) -> str:
         return self._machine.runtimes.describe(name)
 
+    def refuses(self, launch: Launch) -> str:
+        missing = self._machine.runtimes.missing
+        return next((why for role in launch.spec.roles if (why := missing.get(role.program.runtime))), "")
+
+    def trouble(self) -> str:
+        """The outbox notices if the supervisor does not answer."""
+        return ""
+
     async def start(self, launch: Launch) -> None:
+        if why := self.refuses(launch):
+            raise Refused(why)
         if launch.spec.key and launch.spec.logs:
             raise Refused(
                 "a job with a key cannot have its logs written into a bucket: they would be readable"

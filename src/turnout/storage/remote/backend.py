@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from turnout.errors import AlreadyExists, Invalid, NotFound, TurnoutError, Unsupported
@@ -11,6 +11,7 @@ from turnout.storage.embedded import checksums
 from turnout.storage.embedded.objects import Info, ObjectPage
 from turnout.storage.presence import Presence
 from turnout.storage.remote.errors import explain
+from turnout.storage.remote.settings import RemoteSettings
 from turnout.storage.streams import PIECE, byte_range, coalesced
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ _UNKNOWN_TYPE = "application/octet-stream"
 
 
 class RemoteBackend:
-    def __init__(self, store: "ObjectStore", name: str) -> None:
+    def __init__(self, store: "ObjectStore", name: str, settings: RemoteSettings) -> None:
         """`name`: the bucket's URL as the user knows it, for messages."""
         self._store = store
         self._name = name
+        self._settings = settings
 
     async def info(self, key: str) -> Info:
         with self._explained(key):
@@ -71,6 +73,18 @@ class RemoteBackend:
             )
         found = await self.info(key)
         return found._replace(crc32c=upload.crc32c, content_type=content_type or _UNKNOWN_TYPE)
+
+    def sign(self, method: str, key: str, seconds: int) -> str:
+        """A signed URL; empty if the store has no key to sign with, or no other machine can reach it. Blocks."""
+        settings = self._settings
+        if settings.loopback or settings.anonymous or (settings.scheme == "gs" and not settings.secret):
+            return ""
+        import obstore
+
+        try:
+            return obstore.sign(self._store, method, key, timedelta(seconds=seconds))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        except Exception as error:  # noqa: BLE001 (as in `_explained`)
+            raise explain(error, f"{self._name}/{key}").error from None
 
     async def delete(self, key: str) -> None:
         await self.info(key)  # raises NotFound: stores do not, when they delete a missing object

@@ -54,6 +54,15 @@ class RemoteSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     def unencrypted(self) -> bool:
         return self.endpoint.startswith("http://")
 
+    @property
+    def loopback(self) -> bool:
+        """Whether only programs on this machine can reach the store."""
+        host = urlsplit(self.endpoint).hostname or ""
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
     def __repr__(self) -> str:
         """Without secrets, because it may be logged."""
         return f"RemoteSettings({self.url!r}, endpoint={self.endpoint!r})"

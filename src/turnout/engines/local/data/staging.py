@@ -26,8 +26,8 @@ from turnout.engines.local.data.staging_plan import (
     embedded_path,
     plan_staging,
 )
-from turnout.engines.local.logs.export import ReplicaLogExport, open_log_file
 from turnout.engines.local.users.account import Accounts
+from turnout.engines.log_export import ReplicaLogExport, open_log_file
 from turnout.errors import Invalid, NotFound, TurnoutError, Unsupported
 from turnout.job import Attempt, Launch, Mount
 from turnout.paths import Paths

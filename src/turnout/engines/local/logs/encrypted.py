@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from turnout.engines.local.logs.files import FileLog
+from turnout.engines.log_files import FileLog
 from turnout.vault import KeyRing
 from turnout.vault.frames import SEALED, FrameReader
 

@@ -27,22 +27,39 @@ class Interpreter(NamedTuple):
 class Runtimes:
     """The runtimes of the settings. Every other name gets the host's Python."""
 
-    def __init__(self, directory: Path, account: Account, wanted: dict[str, config.RuntimeSettings]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        account: Account,
+        wanted: dict[str, config.RuntimeSettings],
+        nodes: bool = False,
+    ) -> None:
+        """`nodes`: there are clusters beyond this machine, so an interpreter need not be here."""
         self._directory = directory
         self._wanted = wanted
         self._host = host_python(account)
         self._by_path: dict[str, Interpreter] = {self._host.path: self._host}
+        self.missing: dict[str, str] = {}
+        """Why jobs on this machine cannot use a runtime."""
         for name, runtime in wanted.items():
-            if runtime.python:
+            if not runtime.python:
+                continue
+            try:
                 _check(name, runtime, account)
                 self._by_path.setdefault(runtime.python, inspect(runtime.python))
-        self._ready = {name: self._make(name) for name in wanted}
+            except Misconfigured as error:
+                if not nodes:
+                    raise
+                self.missing[name] = error.message
+        self._ready = {name: self._make(name) for name in wanted if name not in self.missing}
         self._default = self._make("")
 
     def get(self, name: str) -> Runtime:
         return self._ready.get(name, self._default)
 
     def describe(self, name: str) -> str:
+        if name in self.missing:
+            return f"{self._wanted[name].python}, which this machine does not have"
         found = self._interpreter(name)
         return f"Python {found.version} ({found.path})"
 

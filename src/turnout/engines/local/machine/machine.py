@@ -46,6 +46,7 @@ def prepare(paths: Paths, settings: Settings, accounts: Accounts | None = None) 
         gpu_devices=gpus.devices,
         own_network=job_network.own,
     )
-    runtimes = Runtimes(paths.runtimes, accounts.anyone, settings.runtimes)
+    nodes = bool(settings.remote_clusters())
+    runtimes = Runtimes(paths.runtimes, accounts.anyone, settings.runtimes, nodes)
     users = JobUsers(accounts, etc if command else None)
     return Machine(accounts, users, runtimes, layout, node(settings.engines.local, gpus), job_network)

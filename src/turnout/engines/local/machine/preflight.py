@@ -22,8 +22,12 @@ def check(settings: Settings) -> None:
     if account.other:
         existing = next(parent for parent in settings.data.parents if parent.exists())
         check_access(account, existing, settings.data)
-    for name in settings.runtimes:
-        _check_runtime(settings, name, account)
+    for name, runtime in settings.runtimes.items():
+        if not (runtime.python and settings.remote_clusters()):
+            _check_runtime(settings, name, account)
+        elif not runtime.python.startswith("/"):  # nodes may have it
+            path = f"{config.runtime_table(name)} python = {runtime.python!r}"
+            raise Misconfigured(f"{path} must be the absolute path of an interpreter")
     if not settings.data.exists():
         host_python(account)
 

@@ -1,0 +1,28 @@
+"""Engines beyond this machine: a cluster runs a runner for each replica, and the runners report to the service."""
+
+from turnout.engines.remote.cluster import (
+    CheckResult,
+    Cluster,
+    ClusterJob,
+    EndKind,
+    Gang,
+    Phase,
+    RunnerCall,
+)
+from turnout.engines.remote.engine import RemoteEngine
+from turnout.engines.remote.runner_calls import RunnerCalls
+from turnout.engines.remote.settings import RemoteSettings, remote_settings
+
+__all__ = [
+    "CheckResult",
+    "Cluster",
+    "ClusterJob",
+    "EndKind",
+    "Gang",
+    "Phase",
+    "RemoteEngine",
+    "RemoteSettings",
+    "RunnerCall",
+    "RunnerCalls",
+    "remote_settings",
+]
