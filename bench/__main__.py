@@ -19,8 +19,11 @@ from bench import (
     output,
     peers,
     rates,
+    runners,
+    scale,
     search,
     sizes,
+    slurm,
     staging,
     starts,
     trials,
@@ -44,6 +47,7 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "output": output.output,
     "staging": staging.staging,
     "search": search.search,
+    "scale": scale.scale,
     "trials": trials.trials,
     "vertex": vertex.vertex,
     "flood-bodies": floods.bodies,
@@ -53,9 +57,11 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "flood-searches": floods.searches,
     "task-spooler": peers.task_spooler,
     "huey": peers.huey,
+    "slurm": slurm.slurm,
+    "runners": runners.runners,
 }
-LONG = ("search",)
-"""Takes half an hour, so it runs only if named."""
+ONLY_IF_NAMED = ("search", "scale", "slurm", "runners")
+"""`search` takes half an hour, `scale` ten minutes; `slurm` needs root and Slurm; `runners` takes all cores."""
 
 
 class Results(msgspec.Struct):
@@ -78,7 +84,7 @@ def main() -> None:
             )
         table.head()
         with floor(directory / "floor", _existing_user()) as bare:
-            for name in arguments.names or [name for name in MEASURES if name not in LONG]:
+            for name in arguments.names or [name for name in MEASURES if name not in ONLY_IF_NAMED]:
                 failed |= not _measure(name, table, directory, bare)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     results = Results(now, table.quick, machine, table.rows)
@@ -111,7 +117,7 @@ def _arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"of {', '.join(MEASURES)}; default: all but {', '.join(LONG)}",
+        help=f"of {', '.join(MEASURES)}; default: all but {', '.join(ONLY_IF_NAMED)}",
     )
     parser.add_argument("--quick", action="store_true", help="smaller counts, noisier numbers")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")

@@ -4,7 +4,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,9 +43,11 @@ def jobs(table: Table, directory: Path, floor: Floor) -> None:
     )
 
 
-def run_jobs(service: Service, prefix: str, count: int) -> float:
+def run_jobs(
+    service: Service, prefix: str, count: int, argv: Sequence[str] = TRUE, machine: str = "0U0G0P"
+) -> float:
     """Jobs per second, from the first request until the last job has ended."""
-    requests = [service.requests.create(f"{prefix}-{number}", TRUE) for number in range(count)]
+    requests = [service.requests.create(f"{prefix}-{number}", argv, machine) for number in range(count)]
     last = [
         service.requests.wait(f"{prefix}-{number}") for number in range(max(0, count - CONNECTIONS), count)
     ]

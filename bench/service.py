@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -26,9 +27,14 @@ SOURCES = Path(__file__).parent.parent / "src"
 
 class Service:
     def __init__(
-        self, directory: Path, sandbox: str = "none", network: str = "host", settings: str = ""
+        self,
+        directory: Path,
+        sandbox: str = "none",
+        network: str = "host",
+        settings: str = "",
+        env: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`settings`: more lines for its settings file."""
+        """`settings`: more lines for its settings file, with `{port}` for its port."""
         self.directory = directory
         self.paths = Paths(directory / "data")
         self.port = free_port()
@@ -37,7 +43,9 @@ class Service:
         self._config = directory / "turnout.toml"
         self._log = directory / "service.log"
         directory.mkdir()
-        self._config.write_text(f'[engines.local]\nsandbox = "{sandbox}"\nnetwork = "{network}"\n{settings}')
+        self._env = {**_environment(), **env}
+        more = settings.replace("{port}", str(self.port))
+        self._config.write_text(f'[engines.local]\nsandbox = "{sandbox}"\nnetwork = "{network}"\n{more}')
 
     def start(self) -> float:
         """Seconds until /healthz answers."""
@@ -45,7 +53,7 @@ class Service:
         command += ["--data", str(self.paths.data), "--config", str(self._config)]
         before = time.perf_counter()
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=_environment(), cwd="/")
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self._env, cwd="/")
         while not self._healthy():
             if self.process.poll() is not None or time.perf_counter() - before > 60:
                 raise RuntimeError(f"the service does not answer:\n{self._log.read_text()}")
@@ -119,9 +127,13 @@ class Service:
 
 @contextmanager
 def running(
-    directory: Path, sandbox: str = "none", network: str = "host", settings: str = ""
+    directory: Path,
+    sandbox: str = "none",
+    network: str = "host",
+    settings: str = "",
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[Service]:
-    service = Service(directory, sandbox, network, settings)
+    service = Service(directory, sandbox, network, settings, env)
     try:
         service.start()
         yield service

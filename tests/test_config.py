@@ -86,3 +86,27 @@ def test_the_sample_in_the_documentation_is_valid(tmp_path):
     file = tmp_path / "turnout.toml"
     file.write_text(sample[1])
     app.check(config.load(str(file)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('engine = "ray"', r"\[clusters.x\] engine = 'ray' is not known; there are local and slurm"),
+        ('partition = "gpu"', r"\[clusters.x\] partition has no effect with engine = 'local'"),
+        ("pending = 3", r"\[clusters.x\] pending has no effect with engine = 'local'"),
+        ('engine = "slurm"\npending = 0', r"\[clusters.x\] pending must be at least 1"),
+        ('engine = "slurm"\nshared = ["lustre"]', r"\[clusters.x\]: 'lustre' is not the absolute path"),
+        ('engine = "slurm"\npartitoin = "gpu"', r"has no setting partitoin; did you mean partition\?"),
+    ],
+)
+def test_clusters(tmp_path: Path, text: str, message: str):
+    file = tmp_path / "turnout.toml"
+    file.write_text(f"[clusters.x]\n{text}\n")
+    with pytest.raises(Misconfigured, match=message):
+        config.load(str(file))
+
+
+@pytest.mark.parametrize("url", ["10.0.0.1:8470", "ftp://host", "http://host/path"])
+def test_the_address_for_nodes(url: str):
+    with pytest.raises(Misconfigured, match=r"\[runner\] url"):
+        config.load(flags={"runner": {"url": url}})

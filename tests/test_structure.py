@@ -16,7 +16,18 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "turnout"
 LONGEST_MODULE = 500
 
-FOR_ALL = {"bodies", "chaos", "child_processes", "config", "errors", "limits", "paths", "pools", "waiting"}
+FOR_ALL = {
+    "bodies",
+    "chaos",
+    "child_processes",
+    "clusters",
+    "config",
+    "errors",
+    "limits",
+    "paths",
+    "pools",
+    "waiting",
+}
 
 # What each package may import besides itself and FOR_ALL. A line for a module adds to the line of its package.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -28,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chaos": set(),
     "child_processes": set(),
     "cli": set(),
+    "clusters": set(),
     "cli.doctor": {"engines", "search"},
     "cli.serve": {"app"},
     "config": set(),
@@ -36,8 +48,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dialects": {"job", "service", "access"},
     "gateways": {"service", "storage", "access"},
     "gateways.grpc": {"memory"},
+    "gateways.runner": {"engines", "job"},
     "engines": {"job", "runner", "vault"},
     "engines.local": {"storage"},
+    "engines.remote": {"storage"},
     "errors": set(),
     "job": set(),
     "limits": set(),
@@ -74,6 +88,8 @@ def dotted(path: Path) -> str:
 
 RUNS_IN_JOBS = "dialects.modelarts.search.autosearch"
 """This module runs only inside jobs, so it may read the environment and needs no other package."""
+RUNS_ON_NODES = "engines.slurm.start"
+"""The same, on the nodes of a cluster."""
 
 
 def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
@@ -185,7 +201,12 @@ def test_a_module_that_jobs_import_needs_the_standard_library_only(path: Path):
     assert top_packages(imports(path)) <= sys.stdlib_module_names
 
 
-@modules(without=("config", RUNS_IN_JOBS))
+@modules(within=RUNS_ON_NODES)
+def test_what_nodes_run_first_needs_the_standard_library_only(path: Path):
+    assert top_packages(imports(path)) <= sys.stdlib_module_names
+
+
+@modules(without=("config", RUNS_IN_JOBS, RUNS_ON_NODES, "runner.node.settings"))
 def test_only_config_reads_the_environment(path: Path):
     assert not list(environment_reads(path))
 

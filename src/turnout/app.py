@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -28,19 +28,23 @@ from turnout.dialects.modelarts import ModelArts
 from turnout.dialects.native import Native
 from turnout.dialects.tia import Tia
 from turnout.dialects.vertex import Vertex
-from turnout.engines import EngineRegistry
+from turnout.engines import Engine, EngineRegistry
 from turnout.engines.local import LocalEngine
 from turnout.engines.local.cleanup import leftovers
 from turnout.engines.local.machine import preflight
 from turnout.engines.local.supervisor.listeners import BACKLOG, Listeners, Port
 from turnout.engines.local.users import ownership
 from turnout.engines.local.users.account import Accounts, accounts
+from turnout.engines.remote import RemoteEngine, RunnerCall, remote_settings
+from turnout.engines.slurm import SlurmCluster, SlurmSettings
 from turnout.gateways import gcs, grpc
+from turnout.gateways import runner as runner_gateway
 from turnout.gateways.s3 import abandoned as abandoned_s3
 from turnout.job import State
 from turnout.paths import Paths
+from turnout.runner import archive as runner_archive
 from turnout.search import SearchController, SearchWorkerPool
-from turnout.service import Assets, Jobs, Logs, Objects, Searches, Sources, TrialJobs
+from turnout.service import Assets, Clusters, Jobs, Logs, Objects, Searches, Sources, TrialJobs
 from turnout.storage import Owners, Storage
 from turnout.storage.remote.configured import remote_buckets
 from turnout.store import Store
@@ -153,8 +157,13 @@ async def _open(
     await keys.open(store)
     users = await pools.service.run(pools.OWN, accounts, settings.engines.local, paths.users)
     storage = await pools.service.run(pools.OWN, _open_storage, settings, paths, users, ring)
-    engines = {"local": LocalEngine(paths, settings, storage, ring, listeners, users)}
-    clusters = {name: cluster.engine for name, cluster in settings.all_clusters().items()}
+    remote = _remote_engines(settings, paths, storage, listeners)
+    engines: dict[str, Engine] = {"local": LocalEngine(paths, settings, storage, ring, listeners, users)}
+    engines |= {f"{one.traits.kind}/{name}": one for name, one in remote.items()}
+    clusters = {
+        name: f"{cluster.engine}/{name}" if name in remote else cluster.engine
+        for name, cluster in settings.all_clusters().items()
+    }
     registry = EngineRegistry(engines, clusters)
     control = Controller(store, registry)
     storage.embedded.mounted = control.mounted
@@ -178,6 +187,7 @@ async def _open(
         objects=objects,
         sweeper=sweeper,
         sources=Sources(storage, objects),
+        clusters=Clusters(jobs, remote, settings),
         keys=keys,
         settings=settings,
         bodies=bodies,
@@ -200,6 +210,8 @@ async def _open(
         app = _with_s3(app, storage, keys, settings, bodies)
     if settings.no_auth:
         app = LocalPeersOnly(app, grpc_secret)
+    if remote:
+        app = _with_runners(app, remote.values(), bodies)
     await pools.service.run(pools.OWN, storage.embedded.sweep)
     for engine in engines.values():
         await engine.open()
@@ -273,6 +285,39 @@ def _with_s3(app: ASGIApp, storage: Storage, keys: Keys, settings: Settings, bod
     async def both(scope: Scope, receive: Receive, send: Send) -> None:
         is_s3 = scope["type"] == "http" and scope["server"][1] == settings.storage.s3.port
         await (s3 if is_s3 else app)(scope, receive, send)
+
+    return both
+
+
+def _remote_engines(
+    settings: Settings, paths: Paths, storage: Storage, listeners: Listeners
+) -> dict[str, RemoteEngine]:
+    """The engine of each cluster that is not this machine, by the cluster's name."""
+    clusters = settings.remote_clusters()
+    if not clusters:
+        return {}
+    port = listeners.listening[0].getsockname()[1]
+    endpoint = settings.runner.url or settings.endpoint(settings.server.host, port)
+    certificate = _certificate(settings)
+    fingerprint = tls.fingerprint(certificate) if certificate else ""
+    paths.clusters.mkdir(mode=0o700, exist_ok=True)
+    archive, digest = runner_archive.build(paths.clusters)
+    found: dict[str, RemoteEngine] = {}
+    for name, one in clusters.items():
+        call = RunnerCall(endpoint, name, "", fingerprint, str(archive), digest, settings.runner.patience)
+        remote = remote_settings(name, one, settings, paths, call)
+        slurm = SlurmSettings.of(one, config.cluster_environment())
+        found[name] = RemoteEngine(remote, SlurmCluster(name, slurm, paths.clusters / name), storage)
+    return found
+
+
+def _with_runners(app: ASGIApp, remote: Iterable[RemoteEngine], bodies: Bodies) -> ASGIApp:
+    """Runners have tokens of their own, also where nobody else needs a key."""
+    gateway = runner_gateway.app([one.calls for one in remote], bodies)
+
+    async def both(scope: Scope, receive: Receive, send: Send) -> None:
+        is_runner = scope["type"] == "http" and scope["path"].startswith(runner_gateway.PREFIX)
+        await (gateway if is_runner else app)(scope, receive, send)
 
     return both
 

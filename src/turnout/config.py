@@ -15,7 +15,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from turnout import chaos, limits
+from turnout import chaos, clusters, limits
+from turnout.clusters import Cluster, RunnerSettings
 from turnout.errors import Misconfigured
 from turnout.limits import Limits
 
@@ -73,10 +74,6 @@ class LocalEngineSettings(msgspec.Struct, forbid_unknown_fields=True):
 
 class Engines(msgspec.Struct, forbid_unknown_fields=True):
     local: LocalEngineSettings = msgspec.field(default_factory=LocalEngineSettings)
-
-
-class Cluster(msgspec.Struct, forbid_unknown_fields=True):
-    engine: str = "local"
 
 
 class RuntimeSettings(msgspec.Struct, forbid_unknown_fields=True):
@@ -175,6 +172,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     engines: Engines = msgspec.field(default_factory=Engines)
     clusters: dict[str, Cluster] = {}
+    runner: RunnerSettings = msgspec.field(default_factory=RunnerSettings)
     runtimes: dict[str, RuntimeSettings] = {}
     pools: dict[str, ResourcePool] = {}
     images: dict[str, str] = {}
@@ -219,6 +217,10 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
         """The four shared clusters on the local engine, and those that the settings add or replace."""
         return {name: Cluster() for name in SHARED_CLUSTERS} | self.clusters
 
+    def remote_clusters(self) -> dict[str, Cluster]:
+        """Those beyond this machine."""
+        return {name: one for name, one in self.clusters.items() if one.engine != "local"}
+
     def host_paths(self) -> list[tuple[Path, bool]]:
         """(directory, writable) that `file://` may reach."""
         if self.storage.host_paths is None:
@@ -231,6 +233,12 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
 def usual_credentials() -> dict[str, str]:
     """Environment variables that the clouds' own tools read."""
     return {name: os.environ[name] for name in ("GOOGLE_APPLICATION_CREDENTIALS",) if name in os.environ}
+
+
+def cluster_environment() -> dict[str, str]:
+    """The environment of a cluster's commands. Some pass it on to jobs, so it has only what they need."""
+    needed = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LD_LIBRARY_PATH", "SLURM_CONF", "SSH_AUTH_SOCK")
+    return {name: os.environ[name] for name in needed if name in os.environ}
 
 
 def load(file: str | None = None, flags: Table | None = None) -> Settings:
@@ -369,6 +377,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "engines": Engines,
     "engines.local": LocalEngineSettings,
     "clusters[...]": Cluster,
+    "runner": RunnerSettings,
     "runtimes[...]": RuntimeSettings,
     "pools[...]": ResourcePool,
     "datasets[...]": DatasetSettings,
@@ -440,11 +449,7 @@ def _check(settings: Settings) -> None:
         raise Misconfigured(
             "TURNOUT_ROOT_KEY must be <id>:<secret>, the secret at least 8 characters without spaces"
         )
-    for name, cluster in settings.clusters.items():
-        if cluster.engine != "local":
-            raise Misconfigured(
-                f"[clusters.{name}] engine = {cluster.engine!r} is not known; the only engine is local"
-            )
+    clusters.check(settings.clusters, settings.runner)
     for name, pool in settings.pools.items():
         if pool.cluster and pool.cluster not in settings.all_clusters():
             known = ", ".join(settings.all_clusters())

@@ -150,7 +150,10 @@ class TestPlaces:
         script = f"""
         case "$TF_CONFIG" in *'"type":"worker"'*|*'"type": "worker"'*) me=worker;; *) me=master;; esac
         echo "$TRIAL $me" >> "$SHARED/starts"
-        if [ $me = worker ]; then [ "$TRIAL" != 1 ]; exit; fi
+        if [ $me = worker ]; then
+            until [ $(grep -c "^$TRIAL worker" "$SHARED/starts") = 2 ]; do sleep 0.05; done
+            [ "$TRIAL" != 1 ]; exit
+        fi
         if [ "$TRIAL" = 1 ]; then {until("never")} fi
         {SCORE}
         """

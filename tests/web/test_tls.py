@@ -1,6 +1,8 @@
 """Problems of the certificate and its key are reported before the service starts."""
 
+import hashlib
 import re
+import ssl
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,10 @@ def test_an_encrypted_key_is_refused_without_a_prompt(tmp_path: Path):
     files.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
     with pytest.raises(Misconfigured, match=r"is encrypted.* openssl pkey"):
         tls.read(files.cert, files.key)
+
+
+def test_the_fingerprint_is_that_of_the_first_certificate(tmp_path: Path):
+    files = make_certificate(tmp_path)
+    pair = tls.read(files.cert, files.key)
+    der = ssl.PEM_cert_to_DER_cert(pair.certificate[: pair.certificate.index("-----END") + 26])
+    assert tls.fingerprint(pair) == hashlib.sha256(der).hexdigest()

@@ -297,6 +297,7 @@ def test_port_0_means_any_port() -> None:
         assert service.log.read_text().splitlines()[0] == first.splitlines()[0], "the one that it had"
 
 
+@pytest.mark.slow
 def test_over_tls() -> None:
     with reachable_directory() as place, running() as service:
         pair = make_certificate(place)

@@ -244,6 +244,18 @@ def containers(_: config.Settings) -> Finding:
     return Finding(CheckStatus.MISSING, "neither podman nor docker", "not needed: jobs run as processes")
 
 
+def cluster(name: str, settings: config.Settings) -> Finding:
+    """A cluster beyond this machine. Only the service can check it."""
+    wanted = settings.remote_clusters()[name]
+    first = wanted.command[0] if wanted.command else "sbatch"
+    where = f", partition {wanted.partition}" if wanted.partition else ""
+    advice = f"to check it while the service runs: turnout cluster check {name}"
+    if shutil.which(first) is None:
+        found = f"{wanted.engine}{where}: {first} is not on the PATH"
+        return Finding(CheckStatus.WARN, found, f"its jobs wait until {first} is there; {advice}")
+    return Finding(CheckStatus.OK, f"{wanted.engine}{where}; not checked here", advice)
+
+
 def endpoint(_: config.Settings) -> Finding:
     """The service and the key that `turnout` and `tictl` use."""
     try:

@@ -163,13 +163,20 @@ class Client:
 
     def sweep(self, dry_run: bool) -> list[Document]:
         """What the sweep deleted, by kind; with `dry_run`, what it would delete."""
-        found: list[Document] = []
-        for event in self._events(("sweep",), {"dry_run": "true" if dry_run else "false"}, "POST"):
+        return list(self._results(("sweep",), {"dry_run": "true" if dry_run else "false"}))
+
+    def check_cluster(self, name: str) -> Iterator[Document]:
+        """What works on the cluster and what does not, as it is found out."""
+        return self._results(("clusters", name, "check"), {})
+
+    def _results(self, path: tuple[str, ...], query: dict[str, str]) -> Iterator[Document]:
+        """The events of a POST that takes long, until its end."""
+        for event in self._events(path, query, "POST"):
             if event.kind == "error":
                 raise Rejected(event.data["message"])
             if event.kind == "end":
-                return found
-            found.append(event.data)
+                return
+            yield event.data
         raise EndpointUnreachable(f"{self.endpoint} has not answered for {SILENCE_SECONDS} seconds")
 
     def _events(

@@ -110,16 +110,20 @@ def doctor(data: str | None, file: str | None, output: Form) -> None:
 
 def _examine(settings: config.Settings) -> dict[str, Finding]:
     """Runs all checks at once, because some start other programs, which may be slow."""
-    checks = CHECKS | {f"runtime {name}": partial(_runtime, name) for name in settings.runtimes}
-    with ThreadPoolExecutor(len(checks)) as pool:
-        running = {name: pool.submit(check, settings) for name, check in checks.items()}
+    named: dict[str, Check] = {f"runtime {name}": partial(_runtime, name) for name in settings.runtimes}
+    named |= {f"cluster {name}": partial(checks.cluster, name) for name in settings.remote_clusters()}
+    with ThreadPoolExecutor(len(CHECKS) + len(named)) as pool:
+        running = {name: pool.submit(check, settings) for name, check in (CHECKS | named).items()}
         return {name: future.result() for name, future in running.items()}
 
 
 def _runtime(name: str, settings: config.Settings) -> Finding:
-    return _interpreter(
-        settings, name, f"correct {config.runtime_table(name)}: the service refuses to start with it"
-    )
+    table = config.runtime_table(name)
+    found = _interpreter(settings, name, f"correct {table}: the service refuses to start with it")
+    if found.status is CheckStatus.MISSING and settings.runtimes[name].python and settings.remote_clusters():
+        advice = f"jobs on this machine cannot use it; the nodes of clusters must have what {table} names"
+        return Finding(CheckStatus.WARN, found.found, advice)
+    return found
 
 
 def _document(finding: Finding) -> dict[str, object]:

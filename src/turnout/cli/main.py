@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnout import __version__
-from turnout.cli import entry, help, keys
+from turnout.cli import entry, help, keys, turnout_clusters
 from turnout.cli.options import Endpoint, Form, Jobs, Output, Project
 
 VERSION = f"turnout {__version__}"
@@ -20,6 +20,7 @@ app = help.group("A training-job service that you run yourself.", VERSION)
 
 
 app.add_typer(keys.app, name="keys")
+app.add_typer(turnout_clusters.app, name="cluster")
 
 
 def main() -> NoReturn:

@@ -17,7 +17,7 @@ from turnout.access import Keys
 from turnout.bodies import Bodies
 from turnout.config import Settings
 from turnout.job import NewJob, Trial
-from turnout.service import Assets, Caller, Jobs, JobView, Logs, Objects, Searches, Sources, Sweeper
+from turnout.service import Assets, Caller, Clusters, Jobs, JobView, Logs, Objects, Searches, Sources, Sweeper
 
 __all__ = ["Context", "Dialect", "MakeTrialJob", "WebAccess"]
 
@@ -41,6 +41,7 @@ class Context(NamedTuple):
     objects: Objects
     sweeper: Sweeper
     sources: Sources
+    clusters: Clusters
     keys: Keys
     settings: Settings
     bodies: Bodies

@@ -4,6 +4,7 @@ from turnout.control import Explanation
 from turnout.control.sweep import Sweeper, Swept
 from turnout.job import Size, Terminal
 from turnout.service.assets import Assets
+from turnout.service.clusters import Clusters
 from turnout.service.connected import while_connected
 from turnout.service.jobs import BrowserTargets, Caller, Jobs, JobView
 from turnout.service.logs import Line, LogPage, Logs
@@ -19,6 +20,7 @@ __all__ = [
     "Assets",
     "BrowserTargets",
     "Caller",
+    "Clusters",
     "Explanation",
     "Info",
     "JobView",

@@ -11,13 +11,14 @@ import msgspec
 from turnout.config import runtime_table
 from turnout.control import Controller, Explanation
 from turnout.engines import EngineRegistry
-from turnout.errors import Denied, Invalid, NotFound, TurnoutError, WrongState
+from turnout.errors import Denied, Invalid, NotFound, TurnoutError, Unsupported, WrongState
 from turnout.job import (
     All,
     Attempt,
     Compare,
     Event,
     Job,
+    Launch,
     NewJob,
     Page,
     PastAttempt,
@@ -97,13 +98,17 @@ class Jobs:
         return await self._store.projects()
 
     async def create(self, caller: Caller, new: NewJob, trial: Trial | None = None) -> Job:
-        """On disk when it returns. Raises NotFound for an unknown key of the ring, WrongState for an unavailable one.
+        """On disk when it returns. Raises Unsupported for what the cluster cannot run, NotFound for an unknown key of
+        the ring, WrongState for an unavailable one.
 
         `trial`: the trial that the job runs.
         """
         self.check_cluster(new.cluster)
         if new.labels:
             check_labels(new.labels)
+        launch = Launch(Attempt(0, 1), caller.project, new.dialect, new.name, new.spec)
+        if refusal := self._engines.of(new.cluster).refuses(launch):
+            raise Unsupported(refusal)
         if new.spec.key:
             new = self._with_data_key(new)
         notes = new.notes + self._runtime_notes(new)

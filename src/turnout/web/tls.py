@@ -1,5 +1,6 @@
 """Reads the TLS certificate of the service and its key."""
 
+import hashlib
 import ssl
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -29,6 +30,12 @@ def read(cert: Path, key: Path) -> CertificatePair:
             f"[tls] cert = {str(cert)!r} and key = {str(key)!r} must be a certificate and its key, as PEM"
         ) from None
     return pair
+
+
+def fingerprint(pair: CertificatePair) -> str:
+    """The SHA-256 of the service's own certificate, which is the first in the file."""
+    first = pair.certificate.partition("-----END CERTIFICATE-----")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first[0] + first[1] + "\n")).hexdigest()
 
 
 def _text(path: Path, setting: str) -> str:

@@ -48,6 +48,7 @@ async def call(jobs: Jobs, *messages: dict[str, Any]) -> list[Any]:
         objects=unused,
         sweeper=unused,
         sources=unused,
+        clusters=unused,
         keys=KEYS,
         settings=Settings(no_auth=True),
         bodies=Bodies(),

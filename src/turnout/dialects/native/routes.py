@@ -12,10 +12,10 @@ from starlette.types import Receive, Scope, Send
 
 from turnout import errors
 from turnout.access.revoked import unless_revoked, until_revoked
-from turnout.config import SHARED_CLUSTERS
 from turnout.dialects import Context
 from turnout.dialects.native import reply
 from turnout.dialects.native.auth import Handler, guard
+from turnout.dialects.native.clusters import cluster_routes
 from turnout.dialects.native.keys import key_routes
 from turnout.dialects.native.lookup import find_job
 from turnout.dialects.native.objects import object_routes
@@ -56,7 +56,6 @@ def _routes(context: Context) -> list[Route]:
     guarded = guard(context.keys, context.settings.no_auth)
     table: dict[str, Handler] = {
         "/turnout/v1/whoami": calls.whoami,
-        "/turnout/v1/clusters": calls.clusters,
         # `path`, because a job's name can contain slashes: routes match after `%2F` is decoded.
         "/turnout/v1/jobs/{job:path}/explain": calls.explain,
         "/turnout/v1/jobs/{job:path}/wait": calls.wait,
@@ -71,6 +70,7 @@ def _routes(context: Context) -> list[Route]:
         *object_routes(context.objects, context.bodies, context.keys, guarded),
         *key_routes(context.keys, context.bodies, guarded),
         *sweep_routes(context.sweeper, guarded),
+        *cluster_routes(context.clusters, guarded),
     ]
 
 
@@ -84,19 +84,6 @@ class _JobHandlers:
 
     async def whoami(self, request: Request, caller: Caller) -> Response:
         return reply.json({"key": caller.key, "project": caller.project, "root": caller.root})
-
-    async def clusters(self, request: Request, caller: Caller) -> Response:
-        troubles = self._jobs.cluster_troubles()
-        clusters = [
-            {
-                "name": name,
-                "engine": cluster.engine,
-                "shared": name in SHARED_CLUSTERS,
-                "trouble": troubles.get(name, ""),
-            }
-            for name, cluster in sorted(self._settings.all_clusters().items())
-        ]
-        return reply.json({"clusters": clusters})
 
     async def job(self, request: Request, caller: Caller) -> Response:
         _, view, older = await find_job(self._jobs, request, caller)

@@ -1,5 +1,6 @@
 """Where Google's libraries send the token of a service account: here, and nowhere else."""
 
+import ast
 import json
 import os
 import socket
@@ -81,7 +82,11 @@ def account(service: Service, tmp_path: Path) -> Path:
 
 def test_the_token_is_never_sent_to_google(service: Service, account: Path, proxy: tuple[str, list[bytes]]):
     proxy_address, requests = proxy
-    assert use(service, account, proxy_address) == "0\n['from-homely']\n"
+    jobs, buckets = use(service, account, proxy_address).splitlines()
+    assert jobs == "0"
+    assert "from-homely" in ast.literal_eval(
+        buckets
+    )  # other tests may have made buckets that are open to all
     assert requests == []
 
 
