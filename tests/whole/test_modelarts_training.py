@@ -67,7 +67,8 @@ for epoch in range(first, args.epochs):
 if args.rank == 0:
     weight, bias = model.module.weight.item(), model.module.bias.item()
     (args.train_url / "model.txt").write_text(f"{weight:.2f} {bias:.2f}")
-dist.destroy_process_group()
+# After a training that went well, gloo's threads sometimes abort the process while it ends.
+os._exit(0)
 """
 
 POINTS = "".join(f"{x / 10} {2 * x / 10 + 1}\n" for x in range(20))

@@ -85,7 +85,7 @@ class SqliteDriver:
         self._written(pages)
 
     async def shrink(self) -> int:
-        """The file gets shorter with the next checkpoint."""
+        """The file gets shorter with the next checkpoint, which the last call makes: perhaps nobody writes for long."""
         await self._make_ready()
         pages, seconds = 0, 0.0
 
@@ -98,6 +98,9 @@ class SqliteDriver:
         if pages:
             fitting = int(pages * SHRINK_SECONDS / max(seconds, 1e-6))
             self._shrink_pages = min(max(fitting, self._shrink_pages // 2, SHRINK_PAGES[0]), SHRINK_PAGES[1])
+        elif self._pages and not self._checkpointing:
+            self._pages = 0
+            await self._checkpointer.run(self._checkpoint)
         return pages * _PAGE
 
     async def read_each(self, sql: str, keys: Sequence[Row]) -> list[list[Row]]:
