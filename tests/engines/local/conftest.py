@@ -16,7 +16,7 @@ def base_dir() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture(params=["none", "bubblewrap"])
+@pytest.fixture(params=[pytest.param("none", marks=pytest.mark.slow), "bubblewrap"])
 async def harness(base_dir: Path, request: pytest.FixtureRequest) -> AsyncIterator[EngineHarness]:
     """An open local engine, with and without the sandbox."""
     async with EngineHarness(base_dir, sandbox=request.param) as one:

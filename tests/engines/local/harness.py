@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tests.engines.harness import MASTER, TIMEOUT, Harness
+from tests.engines.image_layers import TestImages
 from turnout import config
 from turnout.engines.local import LocalEngine
 from turnout.engines.local.data.staging import MountSources
@@ -70,7 +71,8 @@ class EngineHarness(Harness):
 
     engine: LocalEngine
 
-    def __init__(self, base_dir: Path, **local: Any) -> None:
+    def __init__(self, base_dir: Path, image: str = "", **local: Any) -> None:
+        """`image`: programs run in this image of the tests, if they name none."""
         super().__init__()
         self.base_dir = base_dir
         self.paths = Paths(base_dir / "data")
@@ -85,14 +87,20 @@ class EngineHarness(Harness):
         self.accounts: Accounts = local.pop("accounts", None) or accounts_in(base_dir)
         self._flags: config.Table = {"engines": {"local": local}, "limits": limits, "runtimes": runtimes}
         self.sandbox: str = local["sandbox"]
+        self.images = TestImages(self.paths, self.accounts.supervisor) if image else None
+        self.image = image
 
     def make_engine(self) -> LocalEngine:
         settings = config.load(flags=self._flags)
-        return LocalEngine(self.paths, settings, self._storage, self._ring, accounts=self.accounts)
+        return LocalEngine(
+            self.paths, settings, self._storage, self._ring, accounts=self.accounts, images=self.images
+        )
 
-    def launch(self, *argv: str, key: str = "", **details: Any) -> Launch:
-        """`key`: encrypt the job with this key of the ring."""
+    def launch(self, *argv: str, key: str = "", image: str | None = None, **details: Any) -> Launch:
+        """`key`: encrypt the job with this key of the ring. `image`: run it in this image; empty: in none."""
         launch = super().launch(*argv, **details)
+        if root := self.image if image is None else image:
+            launch = in_image(launch, root)
         if not key:
             return launch
         wrapped = self._ring.new(key).header.text
@@ -108,6 +116,14 @@ class EngineHarness(Harness):
     @property
     def supervisor(self) -> int:
         return self.engine.supervisor_pid
+
+
+def in_image(launch: Launch, image: str) -> Launch:
+    replace = msgspec.structs.replace
+    roles = tuple(
+        replace(role, program=replace(role.program, root=image, image=image)) for role in launch.spec.roles
+    )
+    return replace(launch, spec=replace(launch.spec, roles=roles))
 
 
 def running_processes(marker: str) -> list[int]:

@@ -217,13 +217,18 @@ async def test_a_killed_measuring_process_is_replaced(limited: EngineHarness):
 
 
 def measurers(harness: EngineHarness) -> list[int]:
-    """Children of the supervisor with its command line and namespaces. The process that makes networks has others."""
+    """Children of the supervisor with its command line and the lower priority of a process that measures."""
     children = Path(f"/proc/{harness.supervisor}/task/{harness.supervisor}/children").read_text().split()
-    return [int(pid) for pid in children if _like(pid) == _like(str(harness.supervisor))]
+    command = _command(harness.supervisor)
+    return [pid for pid in map(int, children) if _command(pid) == command and _nice(pid) > 0]
 
 
-def _like(pid: str) -> tuple[bytes, str]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes(), os.readlink(f"/proc/{pid}/ns/user")
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _nice(pid: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, pid)
 
 
 async def test_nothing_is_measured_without_a_limit(base_dir: Path):

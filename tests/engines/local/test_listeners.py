@@ -5,11 +5,15 @@ import socket
 import threading
 from pathlib import Path
 
+import pytest
+
 from turnout.engines.local.supervisor.listeners import Listeners, Port
 
 
-def test_reports_that_follow_the_answer_are_left_alone(tmp_path: Path):
-    """A job may end while the service asks for its ports: the report is in the same packet."""
+@pytest.mark.parametrize("pieces", ["one", "two"])
+@pytest.mark.parametrize("report", ["before", "after"])
+def test_reports_beside_the_answer_are_left_alone(tmp_path: Path, report: str, pieces: str):
+    """A job may end while the service asks for its ports."""
     listening = socket.create_server(("127.0.0.1", 0))
     port = Port("http", "127.0.0.1", listening.getsockname()[1], "--port")
 
@@ -17,9 +21,16 @@ def test_reports_that_follow_the_answer_are_left_alone(tmp_path: Path):
         connection, _ = supervisor.accept()
         with connection:
             connection.recv(1 << 16)
-            lines = [{"held": [port.key]}, {"ended": {"attempt": "1.1"}}]
-            data = "".join(json.dumps(line) + "\n" for line in lines).encode()
-            socket.send_fds(connection, [data], [listening.fileno()])
+            held, ended = (json.dumps(one).encode() + b"\n" for one in ({"held": [port.key]}, {"t": "ended"}))
+            first, second = (ended, held) if report == "before" else (held, ended)
+            if pieces == "one":
+                socket.send_fds(connection, [first + second], [listening.fileno()])
+            elif report == "before":
+                connection.sendall(first[:5])
+                socket.send_fds(connection, [first[5:] + second], [listening.fileno()])
+            else:
+                socket.send_fds(connection, [first[:5]], [listening.fileno()])
+                connection.sendall(first[5:] + second)
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as supervisor, listening:
         supervisor.bind(str(tmp_path / "socket"))

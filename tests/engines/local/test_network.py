@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from tests.engines.local.harness import MASTER, TIMEOUT, EngineHarness, running_processes
 from tests.engines.local.test_shell import run_command, shell
+from turnout import config
 from turnout.engines.local.machine import network
 from turnout.errors import Misconfigured
 from turnout.job import Attempt, Mount, Program, ReplicaName, Role
@@ -404,3 +406,16 @@ def _own_address() -> str:
         except OSError:
             return "127.0.0.1"
         return probe.getsockname()[0]
+
+
+def test_what_turnout_doctor_says_of_a_device_that_only_root_may_open(
+    base_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if os.geteuid() != 0:
+        pytest.skip("only root makes a device for the supervisor")
+    device = base_dir / "tun"
+    os.mknod(device, stat.S_IFCHR | 0o600, os.stat(network._TUN).st_rdev)
+    monkeypatch.setattr(network, "_TUN", device)
+    settings = config.load(flags={"server": {"data": str(base_dir / "new" / "data")}})
+    assert network.probe(settings).trouble == ""
+    assert sorted(path.name for path in base_dir.iterdir()) == ["tun"]

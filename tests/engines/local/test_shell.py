@@ -155,7 +155,13 @@ async def test_a_shell_ends_when_its_terminal_is_closed(harness: EngineHarness) 
     async with shell(harness, attempt) as terminal:
         await terminal.write(b"sh -c \"echo beg''un; exec sleep 87654\"\n")
         await read_until(terminal, b"begun\r\n")
-        [pidfd] = [os.pidfd_open(pid) for pid in running_processes("87654") if pid in marked(attempt)][-1:]
+        # During its exec a process has neither a command line nor an environment.
+        for _ in range(1000):
+            pids = [pid for pid in running_processes("87654") if pid in marked(attempt)]
+            if pids:
+                break
+            await asyncio.sleep(0.01)
+        pidfd = os.pidfd_open(pids[-1])
     await process_ended(pidfd)
     assert running_processes("sleep\x001000"), "the program goes on"
 

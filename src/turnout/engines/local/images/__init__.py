@@ -1,0 +1,1 @@
+"""Images on this machine: what a replica needs to run in one."""
