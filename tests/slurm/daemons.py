@@ -146,6 +146,12 @@ class Slurm:
         link = f"lab{self.number}far"
         subprocess.run(["ip", "link", "set", link, "down" if off else "up"], check=True)
 
+    def hide_service(self, hidden: bool = True) -> None:
+        """Nodes and the controller do not reach this machine any more, but each other; or do again."""
+        for far in (False, True):
+            route = ["route", "add" if hidden else "del", "blackhole", f"{self.address}/32"]
+            subprocess.run(["ip", "-n", _namespace(self.number, far), *route], check=True)
+
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         daemon = self._daemons.pop(name)
         daemon.send_signal(how)

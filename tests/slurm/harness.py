@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,16 @@ MIB = 1 << 20
 TOKEN = "the-token-of-the-attempt"
 TIMEOUT = 60
 _attempts = itertools.count(time.time_ns() // 1000)
+
+WAIT = "import time\ntime.sleep(600)"
+NOTE_TERM = """
+import signal, sys, time
+def term(*_):
+    open(f"{directory}/{name}.term", "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, term)
+time.sleep(600)
+"""
 
 # Records how it was started, then runs the test's program.
 RUNNER = """
@@ -158,3 +169,18 @@ def serving(address: str, directory: Path) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+async def first_list(cluster: SlurmCluster) -> list[ClusterJob]:
+    async with aclosing(cluster.watch()) as lists:
+        return await anext(lists)
+
+
+async def listed(one: Bench, handle: str, wanted: str) -> ClusterJob:
+    """As `watch` says once its reason has this text."""
+    async with asyncio.timeout(60), aclosing(one.cluster.watch()) as lists:
+        async for jobs in lists:
+            found = next((job for job in jobs if job.handle == handle), None)
+            if found and wanted in found.why:
+                return found
+    raise AssertionError

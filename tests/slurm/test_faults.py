@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ case $(cat {mode}) in
 esac
 exec /usr/bin/squeue "$@"
 """
+SMALL = {"MasterType": "1U1G0P", "WorkerType": "1U1G0P"}
 COUNT = """\
 import sys, time
 with open({runs!r}, "a") as file:
@@ -38,13 +38,6 @@ for i in range({lines}):
     time.sleep(0.1)
 sys.exit({code})
 """
-
-
-@pytest.fixture(scope="module")
-def place() -> Iterator[Path]:
-    """A directory that programs see too: their /tmp is their own."""
-    with tempfile.TemporaryDirectory(prefix="turnout-faults-", dir="/var/tmp") as directory:
-        yield Path(directory)
 
 
 @pytest.fixture(scope="module")
@@ -101,34 +94,69 @@ def eventually(condition: Callable[[], Any], seconds: float = 120) -> Any:
 
 def runner_of(service: Service, name: str, which: str = "master-0") -> psutil.Process:
     """The process of a replica's runner."""
-    address = f"{CLUSTER}/{service.native(f'/jobs/{name}')['id']}.1/{which}"
+    gang = f"{CLUSTER}/{service.native(f'/jobs/{name}')['id']}.1"
+    role, _, index = which.rpartition("-")
     for process in psutil.process_iter():
         try:
-            if process.cmdline()[-1:] == [address]:
+            command = process.cmdline()
+            # The first on a node starts Python again, with its address. The others stay what srun started.
+            stayed = command[-4:-2] == [gang, role] and f"/task_{index}\n" in cgroups(process)
+            if stayed or command[-1:] == [f"{gang}/{which}"]:
                 return process
         except psutil.Error:
             continue
-    raise AssertionError(f"no process has the argument {address}")
+    raise AssertionError(f"no process is the runner of {which} of {gang}")
 
 
-def test_a_controller_that_is_killed_after_the_submit(service: Service, slurm: Slurm, place: Path):
-    """Slurm may have forgotten that it started the job, and start it again."""
-    runs = place / "runs"
-    submit(service, "restarted", *counting(runs, 150, 5))
+def cgroups(process: psutil.Process) -> str:
+    try:
+        return Path(f"/proc/{process.pid}/cgroup").read_text()
+    except OSError:
+        return ""
+
+
+def kill_controller(slurm: Slurm) -> None:
+    """A second after a submit: Slurm forgets that it started the job, kills it, and tries to start it again."""
     eventually(lambda: slurm.run("squeue", "--noheader"))
     time.sleep(1)
     slurm.stop("slurmctld", signal.SIGKILL)
     slurm.start("slurmctld")
+
+
+def test_a_controller_that_is_killed_after_the_submit(service: Service, slurm: Slurm, place: Path):
+    runs = place / "runs"
+    submit(service, "restarted", *counting(runs, 150, 5))
+    kill_controller(slurm)
     job = ended(service, "restarted")
     assert runs.read_text() == "run\n"
-    [replica] = job["replicas"]
     said = lines(service, "restarted")
     assert said == numbers(len(said))
+    [replica] = job["replicas"]
     if replica["exit_code"] == 5:
         assert len(said) == 150
     else:
-        # The node refused to start it again, and Slurm ended it, the first run too: the job says so.
-        assert (job["state"] in ("failed", "stopped"), bool(job["message"])) == (True, True), job
+        assert (job["state"], job["reason"]) == ("failed", "node lost"), job
+        assert said
+
+
+def test_a_job_that_a_killed_controller_lost_is_retried(service: Service, slurm: Slurm, place: Path):
+    huawei = Huawei(service)
+    runs = place / "retried"
+    made = huawei.create(
+        "retried",
+        f"echo attempt $MA_SCHEDULE_CNT >> {runs}; for i in $(seq 100); do echo line $i; sleep 0.1; done",
+        metadata={"annotations": {"fault-tolerance/job-retry-num": "1"}},
+        spec={"resource": {"pool_id": "pool-slurm", "node_count": 1}},
+    ).metadata.id
+    kill_controller(slurm)
+    job = ended(service, "retried")
+    assert job["state"] == "succeeded", job
+    attempts = [f"attempt {number}" for number in range(1, job["attempt"] + 1)]
+    assert runs.read_text().splitlines() == attempts
+    said = [line for line in huawei.log(made).splitlines() if line.startswith("line")]
+    assert said[-100:] == [f"line {number}" for number in range(1, 101)]
+    assert said[:-100] == [f"line {number}" for number in range(1, len(said) - 99)]
+    assert bool(said[:-100]) == (job["attempt"] == 2)
 
 
 def test_a_node_that_is_lost_under_a_gang(service: Service, slurm: Slurm):
@@ -177,6 +205,17 @@ def test_a_runner_that_is_killed(service: Service, place: Path):
     assert (job["state"], job["reason"]) == ("failed", "node lost")
     assert "its runner ended without a report" in job["message"], job
     assert lines(service, "bereft") == ["up"]
+
+
+def test_one_runner_of_a_gang_is_killed(service: Service):
+    """Slurm goes on to say that the job runs, but srun says which task has ended."""
+    submit(service, "decimated", "sh", "-c", "echo up; sleep 600", ScaleTier="CUSTOM", WorkerCount=2, **SMALL)
+    eventually(lambda: lines(service, "decimated") == ["up"] * 3)
+    runner_of(service, "decimated", "worker-1").kill()
+    job = ended(service, "decimated")
+    assert (job["state"], job["reason"]) == ("failed", "node lost"), job
+    assert "worker-1" in job["message"], job
+    assert "its runner ended without a report" in job["message"], job
 
 
 def test_a_node_that_does_not_reach_the_service_for_a_while(service: Service, slurm: Slurm, place: Path):

@@ -27,14 +27,14 @@ def gang(*roles: Role, policy: Policy | None = None) -> Gang:
 
 def options(settings: SlurmSettings, *roles: Role, policy: Policy | None = None) -> list[str]:
     one = gang(*roles, policy=policy)
-    return sbatch(one, settings, layouts(roles)[0], "/dev/null", None)
+    return sbatch(one, settings, layouts(roles)[0], None)
 
 
 def test_the_options_of_sbatch():
     found = options(SETTINGS, role("worker", 2, cpus=2, memory=100, gpus=1), policy=Policy(time_limit=3600))
     assert found == [
         "sbatch", "--parsable", "--job-name=turnout-17.1", "--no-requeue", "--export=ALL", "--chdir=/",
-        "--output=/dev/null", "--error=/dev/null", "--open-mode=append", "--signal=B:TERM@60", "--time=67",
+        "--output=/dev/null", "--error=/dev/null", "--signal=B:TERM@60", "--time=67",
         "--ntasks=2", "--cpus-per-task=2", "--mem-per-cpu=50M", "--gpus-per-task=1",
     ]  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_staging_has_time_of_its_own():
 def test_the_token_is_in_the_text_alone():
     one = gang(role("worker"))
     layout = layouts(one.launch.spec.roles)[0]
-    assert TOKEN not in " ".join(sbatch(one, SETTINGS, layout, "/dev/null", None))
+    assert TOKEN not in " ".join(sbatch(one, SETTINGS, layout, None))
     text = script(one, SETTINGS, layout, "", "")
     assert text.count(TOKEN) == 1
     assert f"export TURNOUT_TOKEN={TOKEN}\n" in text
@@ -247,6 +247,20 @@ def test_a_step_that_cannot_start_ends_the_others(tmp_path: Path, shell: str):
     error = "srun: error: Unable to create step for job 7: More processors requested than permitted"
     assert batch.run(f"[ $role = worker ] && {{ echo '{error}'; exit 1; }}; {wait}") == 7
     assert batch.recorded("cancelled") == "--signal=TERM 7\n"
+
+
+def test_a_shared_directory_that_cannot_be_written_keeps_nothing_from_running(tmp_path: Path, shell: str):
+    batch = Batch(tmp_path, shell, *ROLES, words=f"{tmp_path}/nowhere/words-")
+    assert batch.run("echo '0: hello'; exit 3") == 3
+    assert "chief-0: hello | " in batch.recorded("comment")
+
+
+def test_a_replica_that_ends_before_the_others_is_named_at_once(tmp_path: Path, shell: str):
+    batch = Batch(tmp_path, shell, *ROLES)
+    error = "srun: error: n1: task 1: Killed"
+    program = f"[ $role = worker ] && echo '{error}' >&2; until [ -e $RECORDS/comment ]; do sleep 0.05; done; exit 6"
+    assert batch.run(f"{program.replace('exit 6', 'cat $RECORDS/comment >$RECORDS/first; exit 6')}") == 6
+    assert batch.recorded("first") == f"comment=turnout: worker: {error} | \n"
 
 
 def test_words_stay_in_a_shared_directory(tmp_path: Path):

@@ -77,6 +77,22 @@ def test_a_gang_finds_its_members_across_nodes(service: Service, slurm: Slurm):
     assert {slurm.near, slurm.far} <= set(re.findall(r"10\.77\.\d+\.\d+", said)), said
 
 
+def test_nodes_show_what_runs_there(service: Service, slurm: Slurm):
+    roles = {"ScaleTier": "CUSTOM", "MasterType": "3U1G0P", "WorkerType": "3U1G0P", "WorkerCount": 1}
+    submit(service, "placed", "sh", "-c", "echo up; sleep 600", **roles)
+    slurm.wait(lambda: all(replica["node"] for replica in service.native("/jobs/placed")["replicas"]))
+    placed = {replica["node"] for replica in service.native("/jobs/placed")["replicas"]}
+    assert len(placed) == 2
+    listed = next(one for one in service.native("/clusters")["clusters"] if one["name"] == CLUSTER)
+    nodes = {node["name"]: node for node in listed["nodes"]}
+    assert len(nodes) == 4
+    for name, node in nodes.items():
+        assert [job["name"] for job in node["jobs"]] == (["placed"] if name in placed else [])
+        assert node["used"]["cpu"] == (3 if name in placed else 0)
+    assert sum(node["capacity"]["gpus"] for node in nodes.values()) == 4
+    service.delete("placed", CLUSTER)
+
+
 def test_the_variables_of_the_job_but_not_of_the_step(service: Service):
     program = "import json, os; print(json.dumps([name for name in os.environ if name.startswith('SLURM')]))"
     submit(service, "variables", "python", "-c", program)
@@ -145,26 +161,34 @@ def test_a_killed_service_finds_everything_again(service: Service):
 def test_scancel_by_hand_is_a_stop_from_outside(service: Service, slurm: Slurm):
     submit(service, "cancelled", "sh", "-c", "echo up; sleep 600")
     service.wait("cancelled", "started", 120)
-    number = slurm.run("squeue", "--noheader", "--format=%i").split()[0]
-    slurm.run("scancel", number)
+    name = f"turnout-{service.native('/jobs/cancelled')['id']}.1"
+    slurm.run("scancel", f"--name={name}")
     job = ended(service, "cancelled")
     assert job["state"] == "stopped"
     assert "cancel" in job["message"].lower(), job["message"]
 
 
 def test_a_job_that_waits_says_why(service: Service, slurm: Slurm):
-    submit(
-        service,
-        "too-large",
-        "true",
-        ScaleTier="CUSTOM",
-        MasterType="4U1G0P",
-        WorkerType="4U1G0P",
-        WorkerCount=3,
+    others = slurm.run(
+        "sbatch",
+        "--parsable",
+        "--nodes=4",
+        "--exclusive",
+        "--output=/dev/null",
+        stdin="#!/bin/sh\nsleep 600\n",
     )
-    submit(service, "behind", "sh", "-c", "echo ran", ScaleTier="CUSTOM", MasterType="4U1G0P")
-    ended(service, "too-large")
-    assert ended(service, "behind")["state"] == "succeeded"
+    submit(service, "next", "echo", "ran", ScaleTier="CUSTOM", MasterType="4U1G0P")
+    slurm.wait(lambda: "turnout-" in slurm.run("squeue", "--noheader", "--format=%j"))
+    submit(service, "behind", "echo", "ran", ScaleTier="CUSTOM", MasterType="4U1G0P")
+    reasons = {
+        "next": "Slurm: waiting for resources, 0 jobs before it in partition main",
+        "behind": "Slurm: waiting for its turn, 1 job before it in partition main",
+    }
+    for name, why in reasons.items():
+        slurm.wait(lambda name=name, why=why: service.explain(name)["why"] == [why])
+    slurm.run("scancel", others.strip())
+    for name in reasons:
+        assert ended(service, name)["state"] == "succeeded"
 
 
 def test_a_memory_kill_is_named(service: Service):
@@ -172,3 +196,18 @@ def test_a_memory_kill_is_named(service: Service):
     submit(service, "greedy", "python", "-c", program, ScaleTier="CUSTOM", MasterType="1U1G0P")
     job = ended(service, "greedy")
     assert job["reason"] == "out of memory", job
+
+
+def test_what_a_program_on_a_node_uses(service: Service):
+    huawei = Huawei(service)
+    made = huawei.create(
+        "busy-slurm",
+        "timeout 5 sh -c 'while :; do :; done'; true",
+        spec={"resource": {"pool_id": "pool-slurm", "node_count": 1}},
+    ).metadata.id
+    assert ended(service, "busy-slurm")["state"] == "succeeded"
+    answer = huawei("show_training_job_metrics", training_job_id=made, task_id="worker-0")
+    used = {one.metric: one.value for one in answer.metrics}
+    assert 1 < used["cpuUsage"][0] <= 100
+    assert 0 < used["memUsage"][0] < 100
+    assert used["npuUtil"] == used["npuMemUsage"] == [-1]

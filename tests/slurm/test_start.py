@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +79,39 @@ def test_a_broken_file_is_fetched_again(tmp_path: Path, endpoint: str):
     cached.write_text("half of i")
     assert start(tmp_path, endpoint, str(cached)).returncode == 0
     assert hashlib.sha256(cached.read_bytes()).hexdigest() == digest(tmp_path)
+
+
+def test_an_archive_is_unpacked_and_compiled_once_for_each_node(tmp_path: Path):
+    archive = tmp_path / "runner.py"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("__main__.py", "import part, sys; print(sys.argv[0], part.__cached__)")
+        file.writestr("part.py", "")
+    found = [start(tmp_path, "http://127.0.0.1:9", str(archive)) for _ in range(2)]
+    [directory] = tmp_path.glob("turnout-*/runner-*")
+    compiled = directory / f"__pycache__/part.{sys.implementation.cache_tag}.pyc"
+    assert {(one.returncode, one.stdout) for one in found} == {(0, f"{directory} {compiled}\n")}
+    assert compiled.exists()
+    compiled.unlink()
+    assert start(tmp_path, "http://127.0.0.1:9", str(archive)).returncode == 0
+    assert compiled.exists()
+    archive.rename(tmp_path / "elsewhere")
+    sha = directory.name.split("-")[1]
+    assert start(tmp_path, "http://127.0.0.1:9", str(archive), sha=sha).returncode == 0
+
+
+def test_runners_that_nobody_used_for_long_are_removed(tmp_path: Path, endpoint: str):
+    assert start(tmp_path, endpoint).returncode == 0
+    [cached] = tmp_path.glob("turnout-*/runner-*.pyz")
+    old, recent = (cached.with_name(f"runner-{letter * 64}.pyz") for letter in "ab")
+    unpacked = cached.with_name("runner-c-cpython-311")
+    for path in (old, recent):
+        path.write_text("an earlier version")
+    (unpacked / "runner").mkdir(parents=True)
+    for path in (old, unpacked, cached):
+        os.utime(path, (0, 0))
+    assert start(tmp_path, endpoint).returncode == 0
+    assert set(cached.parent.iterdir()) == {cached, recent}
+    assert cached.stat().st_mtime > 0
 
 
 def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path, endpoint: str):

@@ -102,10 +102,34 @@ def test_every_reason_can_be_shown():
         assert "{" not in waiting(Row("7", "turnout-1.1", "PENDING", reason, "gpu"), None)
 
 
+def test_replicas_that_are_gone_while_the_others_go_on():
+    said = "worker: srun: error: n1: task 4: Killed | my.ps: srun: error: n-2: tasks 0-1,3: Exited with exit code 1 |"
+    row = Row("7", "turnout-1.1", "RUNNING", comment=f"turnout: {said}")
+    assert set(cluster_job(row).gone) == {"worker-4", "my.ps-0", "my.ps-1", "my.ps-3"}
+    assert not cluster_job(row._replace(comment=said)).gone
+    assert not cluster_job(row._replace(state="FAILED")).gone
+
+
+@pytest.mark.parametrize(
+    ("submitted", "started", "waited"),
+    [
+        ("1795004416", "1795004417", 1.0),
+        ("2026-11-18T23:59:50", "2026-11-19T00:00:10", 20.0),
+        ("2026-11-18T12:20:16", "N/A", None),
+    ],
+)
+def test_how_long_a_job_has_waited(submitted: str, started: str, waited: float | None):
+    fields = ("7", "turnout-1.1", "CANCELLED", "None", "gpu", "1", "n1", submitted, started, "(null)")
+    [row] = rows("\x1f".join(fields))
+    assert cluster_job(row).waited == waited
+
+
 def test_the_list_of_jobs():
-    line = "\x1f".join(("7", "turnout-1.1", "RUNNING", "None", "gpu", "4294", "n[1-2]", "(null)"))
+    line = "\x1f".join(
+        ("7", "turnout-1.1", "RUNNING", "None", "gpu", "4294", "n[1-2]", "100", "130", "(null)")
+    )
     [row] = rows(f"Welcome to login1\n{line}\n")
-    assert row == Row("7", "turnout-1.1", "RUNNING", "None", "gpu", 4294, "n[1-2]", "")
+    assert row == Row("7", "turnout-1.1", "RUNNING", "None", "gpu", 4294, "n[1-2]", "", waited=30.0)
     assert rows("") == []
 
 

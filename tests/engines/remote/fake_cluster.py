@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnout.engines import Refused, Unreachable
-from turnout.engines.remote import CheckResult, ClusterJob, EndKind, Gang, Phase, RunnerCall
+from turnout.engines.remote import (
+    CheckResult,
+    ClusterJob,
+    ClusterNode,
+    EndKind,
+    Gang,
+    Gone,
+    Phase,
+    RunnerCall,
+)
 from turnout.job import Launch, ReplicaName
 
 _numbers = itertools.count(1000)
@@ -30,6 +39,8 @@ class Running:
     processes: dict[ReplicaName, asyncio.subprocess.Process] = field(default_factory=dict)
     copies: list[asyncio.subprocess.Process] = field(default_factory=list)
     """Runners of a second start."""
+    waited: float | None = None
+    gone: dict[str, Gone] = field(default_factory=dict[str, Gone])
 
 
 class FakeCluster:
@@ -45,10 +56,19 @@ class FakeCluster:
         self.lists_nothing = False
         self.forgets: set[str] = set()
         """Handles that it does not know any more."""
+        self.forgotten: list[str] = []
+        self.looked_at: list[str] = []
+        self.is_sole_user = False
+        """Whether all its gangs are those of one service."""
+        self.unplaced: set[str] = set()
+        """Gangs whose runners have to wait."""
         self.loses_answers = 0
         """So many submits succeed, but look as if they had failed."""
         self.refuses_all = ""
         self.starts_twice = False
+        self.next_handle = ""
+        """The handle of the next gang; empty: a new one."""
+        self.all_nodes: list[ClusterNode] = []
         self._python = python
         self._changed = asyncio.Event()
         self._watchers: set[asyncio.Task[None]] = set()
@@ -68,7 +88,7 @@ class FakeCluster:
         if known is None:
             if self.refuses_all:
                 raise Refused(self.refuses_all)
-            known = Running(str(next(_numbers)), gang)
+            known = Running(self.next_handle or str(next(_numbers)), gang)
             self.jobs[known.handle] = known
             if not self.full:
                 await self.start(known)
@@ -97,6 +117,7 @@ class FakeCluster:
             "TURNOUT_SCRATCH": str(self.scratch),
             "TURNOUT_ENGINE_ID": job.handle,
             "TURNOUT_PATIENCE": str(call.patience),
+            "TURNOUT_NODE": "node-a",  # clusters may call a node by another name than its own
         }
         address = call.address(job.gang.launch, replica)
         with (self.scratch / f"{job.handle}-{replica}.out").open("ab") as output:
@@ -124,6 +145,13 @@ class FakeCluster:
         self._check()
         self.end(handle, EndKind.CANCELLED, "cancelled")
 
+    async def forget(self, handle: str) -> None:
+        self._check()
+        self.forgotten.append(handle)
+
+    def is_placed(self, handle: str) -> bool:
+        return handle not in self.unplaced
+
     def end(self, handle: str, kind: EndKind, why: str, number: int = signal.SIGTERM) -> None:
         """Ends the runners of a gang, as a cluster does, or takes it out of the queue."""
         job = self.jobs.get(handle)
@@ -147,17 +175,32 @@ class FakeCluster:
 
     async def look(self, handle: str) -> ClusterJob | None:
         self._check()
+        self.looked_at.append(handle)
         job = None if handle in self.forgets else self.jobs.get(handle)
         return job and self._shown(job)
 
     def _shown(self, job: Running) -> ClusterJob:
-        return ClusterJob(job.handle, job.gang.name, job.phase, job.why, job.end, "here")
+        return ClusterJob(
+            job.handle,
+            job.gang.name,
+            job.phase,
+            job.why,
+            job.end,
+            "here",
+            job.waited,
+            job.gone,
+            self.is_sole_user,
+        )
 
     async def last_words(self, handle: str, replica: ReplicaName) -> str:
         try:
             return (self.scratch / f"{handle}-{replica}.out").read_text()[-1000:]
         except OSError:
             return ""
+
+    async def nodes(self) -> list[ClusterNode]:
+        self._check()
+        return self.all_nodes
 
     async def check(self, runner: RunnerCall) -> AsyncIterator[CheckResult]:
         yield CheckResult("it is here", ok=not self.away, detail=self.away)

@@ -12,7 +12,7 @@ from tests.certificates import Certificate
 from tests.engines.harness import MASTER, TIMEOUT, Harness
 from tests.engines.remote.fake_cluster import FakeCluster
 from turnout.bodies import Bodies
-from turnout.engines.remote import RemoteEngine, RemoteSettings, RunnerCall
+from turnout.engines.remote import Cluster, RemoteEngine, RemoteSettings, RunnerCall
 from turnout.gateways import runner as runner_gateway
 from turnout.paths import Paths
 from turnout.runner import archive
@@ -34,24 +34,30 @@ class RemoteHarness(Harness):
         self.cluster = FakeCluster(scratch)
         self.storage = Storage(self.paths.buckets, [], self.paths.data, None)
         self.storage.open()
-        self._archive, self._digest = archive.build(self.paths.data)
+        self.archive, self.digest = archive.build(self.paths.data)
+        self.host = "127.0.0.1"
         self._certificate: Certificate | None = settings.pop("certificate", None)
         self._settings = settings
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        self.runner_port = self.port
+        """At which runners reach the gateway."""
 
     def make_engine(self) -> RemoteEngine:
+        return self.engine_of(self.cluster)
+
+    def engine_of(self, cluster: Cluster) -> RemoteEngine:
         scheme, fingerprint = "http", ""
         if self._certificate:
             scheme, fingerprint = (
                 "https",
                 tls.fingerprint(tls.read(self._certificate.cert, self._certificate.key)),
             )
-        endpoint = f"{scheme}://127.0.0.1:{self.port}"
-        call = RunnerCall(endpoint, "fake", "", fingerprint, str(self._archive), self._digest, 60)
+        endpoint = f"{scheme}://{self.host}:{self.runner_port}"
+        call = RunnerCall(endpoint, "fake", "", fingerprint, str(self.archive), self.digest, 60)
         settings = RemoteSettings("fake", self.paths, call, **self._settings)
-        return RemoteEngine(settings, self.cluster, self.storage)
+        return RemoteEngine(settings, cluster, self.storage)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -64,7 +70,7 @@ class RemoteHarness(Harness):
         one = self._certificate
         files: dict[str, Any] = {"ssl_certfile": one.cert, "ssl_keyfile": one.key} if one else {}
         config = uvicorn.Config(
-            app, host="127.0.0.1", port=self.port, log_level="error", lifespan="off", ws="none", **files
+            app, host=self.host, port=self.port, log_level="error", lifespan="off", ws="none", **files
         )
         self._server = uvicorn.Server(config)
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

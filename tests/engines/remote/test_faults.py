@@ -13,7 +13,7 @@ from tests.certificates import make_certificate
 from tests.engines.conformance import PRINT_AND_WAIT, WORKER, starts, two
 from tests.engines.remote.harness import MASTER, TIMEOUT, RemoteHarness
 from turnout.engines import Refused
-from turnout.engines.remote import EndKind, Phase, lifecycle, runner_calls
+from turnout.engines.remote import EndKind, Gone, Phase, lifecycle, runner_calls
 from turnout.job import Attempt, Cause, Ended, Mount, Pending, Replica, Saved, Size, Submitted
 
 
@@ -127,6 +127,18 @@ async def test_a_runner_that_is_killed_is_lost(remote: RemoteHarness):
     assert (end.cause, end.message) == (Cause.LOST, "node1 failed")
 
 
+async def test_a_cluster_says_that_one_runner_of_several_is_gone(remote: RemoteHarness):
+    attempt = await remote.start(roles=two(PRINT_AND_WAIT, PRINT_AND_WAIT))
+    for name in (MASTER, WORKER):
+        await remote.started(attempt, name)
+    job = remote.cluster.jobs[handle(remote, attempt)]
+    job.processes[WORKER].kill()
+    job.gone[str(WORKER)] = Gone(EndKind.NODE_LOST, "its node was lost")
+    end = await remote.ended(attempt, WORKER)
+    assert (end.cause, end.message) == (Cause.LOST, "its node was lost")
+    assert not any(isinstance(one, Ended) and one.replica == MASTER for one in remote.reports)
+
+
 async def test_one_runner_of_several_is_killed(remote: RemoteHarness, monkeypatch: pytest.MonkeyPatch):
     """The cluster goes on to say that the gang runs."""
     monkeypatch.setattr(lifecycle, "_LOST_SECONDS", 2.0)
@@ -139,6 +151,60 @@ async def test_one_runner_of_several_is_killed(remote: RemoteHarness, monkeypatc
     assert end.cause is Cause.LOST
     assert "while others of its job have" in end.message
     assert not any(isinstance(report, Ended) and report.replica == MASTER for report in remote.reports)
+
+
+async def test_one_runner_of_several_is_gone_and_the_cluster_says_so(remote: RemoteHarness):
+    attempt = await remote.start(roles=two(PRINT_AND_WAIT, PRINT_AND_WAIT))
+    for name in (MASTER, WORKER):
+        await remote.wait_for_output(attempt, "running\n", name)
+    job = remote.cluster.jobs[handle(remote, attempt)]
+    job.processes[WORKER].kill()
+    job.gone = dict.fromkeys((str(WORKER), str(MASTER)), Gone(EndKind.EXITED))  # it is wrong about the master
+    end = await remote.ended(attempt, WORKER)
+    assert (end.cause, end.message) == (Cause.LOST, "its runner ended without a report")
+    assert not any(isinstance(report, Ended) and report.replica == MASTER for report in remote.reports)
+
+
+async def test_a_cluster_that_says_that_a_running_gang_has_ended(
+    remote: RemoteHarness, monkeypatch: pytest.MonkeyPatch
+):
+    """As Slurm does if it starts a job twice: the second start ends at once. The runner of the first wins."""
+    monkeypatch.setattr(lifecycle, "_SETTLE_SECONDS", 2.0)
+    attempt = await remote.python("import time; print('up', flush=True); time.sleep(6); raise SystemExit(3)")
+    await remote.wait_for_output(attempt, "up\n")
+    job = remote.cluster.jobs[handle(remote, attempt)]
+    job.phase, job.end = Phase.ENDED, EndKind.EXITED
+    assert (await remote.ended(attempt)).code == 3
+
+
+@pytest.mark.parametrize("phase", [Phase.ENDED, Phase.PENDING])
+async def test_a_cluster_that_loses_track_of_a_gang_and_ends_it(remote: RemoteHarness, phase: Phase):
+    """After a crash of its controller, Slurm has a job in its queue again that runs, and kills it."""
+    attempt = await remote.python(PRINT_AND_WAIT)
+    await remote.wait_for_output(attempt, "running\n")
+    job = remote.cluster.jobs[handle(remote, attempt)]
+    remote.cluster.end(job.handle, EndKind.CANCELLED, "cancelled", signal.SIGKILL)
+    await job.processes[MASTER].wait()
+    job.phase, job.waited = phase, 60.0
+    end = await remote.ended(attempt)
+    assert (end.cause, end.message) == (Cause.LOST, lifecycle._LOST_TRACK)
+
+
+async def test_a_handle_that_has_gone_to_another_gang(remote: RemoteHarness):
+    """A controller that lost a job in a crash gives its number to the next one."""
+    remote.cluster.full = True
+    lost = await remote.python("print('lost')")
+    number = await submitted(remote, lost)
+    del remote.cluster.jobs[number]
+    remote.cluster.full = False
+    remote.cluster.next_handle = number
+    attempt = await remote.python(PRINT_AND_WAIT)
+    await remote.wait_for_output(attempt, "running\n")
+    await remote.engine.stop(lost, 0)
+    assert (await remote.ended(lost)).cause is Cause.STOPPED
+    await asyncio.sleep(1)
+    assert remote.cluster.jobs[number].phase is Phase.RUNNING
+    assert not any(isinstance(report, Ended) and report.attempt == attempt for report in remote.reports)
 
 
 async def test_a_gang_that_nobody_knows_any_more_is_lost(remote: RemoteHarness):
@@ -216,6 +282,24 @@ async def test_a_runner_that_is_killed_before_it_saves(remote: RemoteHarness):
     assert saved.trouble == "the runner of master-0 is gone, and its files with it"
 
 
+async def test_what_a_runner_has_saved_stays_saved_when_the_service_restarts(remote: RemoteHarness):
+    """A runner goes once its outputs are stored, and others of its gang may still be busy with theirs."""
+    mounts = (Mount("s3://data/out/", "/out", fetch=False, output=True),)
+    program = "import os, pathlib; pathlib.Path(os.environ['TURNOUT_MOUNT_0'], 'model').write_text('whole')"
+    attempt = await remote.python(program, mounts=mounts)
+    assert (await remote.ended(attempt)).code == 0
+    runner = remote.cluster.jobs[handle(remote, attempt)].processes[MASTER]
+    for _ in range(2):
+        await remote.engine.save(attempt)
+        saved: Any = await remote.wait(lambda r: isinstance(r, Saved) and r.attempt == attempt)
+        assert (saved.trouble, saved.message) == ("", "1 file (5 bytes) went to s3://data/out/")
+        if runner.returncode is None:
+            runner.kill()
+            await runner.wait()
+        await remote.disconnect()
+        await remote.reconnect()
+
+
 async def test_a_missing_input_is_named(remote: RemoteHarness):
     mount = Mount("s3://nothing/here/", "/data", read_only=True)
     end = await remote.run("true", mounts=(mount,))
@@ -224,7 +308,7 @@ async def test_a_missing_input_is_named(remote: RemoteHarness):
 
 
 async def test_what_a_node_cannot_reach_is_refused(remote: RemoteHarness):
-    for source in ("file:///home/me", "nfs://server/share"):
+    for source in ("file:///home/me", "nfs://server/share", "cephfs://server/share"):
         with pytest.raises(Refused, match=source):
             await remote.engine.start(remote.launch("true", mounts=(Mount(source, "/data"),)))
 
@@ -266,6 +350,22 @@ async def test_a_shell_beside_a_program(remote: RemoteHarness):
     assert await terminal.code() == 5
 
 
+async def test_orders_of_the_next_service_are_not_taken_for_those_of_the_last(remote: RemoteHarness):
+    launch = remote.launch("python", "-c", PRINT_AND_WAIT)
+    launch = msgspec.structs.replace(launch, spec=msgspec.structs.replace(launch.spec, shell=True))
+    await remote.engine.start(launch)
+    await remote.wait_for_output(launch.attempt, "running\n")
+    terminal = await remote.engine.shell(launch.attempt, MASTER, Size(100, 30))
+    await terminal.write(b"exit\n")
+    async with asyncio.timeout(TIMEOUT):
+        while await terminal.read():
+            pass
+    await remote.disconnect()
+    await remote.reconnect()
+    await remote.engine.stop(launch.attempt, 1)
+    assert (await remote.ended(launch.attempt)).cause is Cause.STOPPED
+
+
 async def test_over_tls_with_a_certificate_that_nobody_else_trusts(tmp_path: Path):
     (tmp_path / "tls").mkdir()
     async with RemoteHarness(tmp_path, certificate=make_certificate(tmp_path / "tls")) as remote:
@@ -279,3 +379,74 @@ async def write(remote: RemoteHarness, url: str, data: bytes) -> None:
         yield data
 
     await remote.engine.calls.transfers._objects.write(url, "default", body())
+
+
+async def test_one_runner_that_is_gone_ends_its_replica_only(remote: RemoteHarness):
+    attempt = await remote.start(roles=two(PRINT_AND_WAIT, PRINT_AND_WAIT))
+    for name in (MASTER, WORKER):
+        await remote.wait_for_output(attempt, "running\n", name)
+    job = remote.cluster.jobs[handle(remote, attempt)]
+    job.processes[WORKER].kill()
+    job.gone = {str(WORKER): Gone(EndKind.NODE_LOST, "node 7 is lost")}
+    end = await remote.ended(attempt, WORKER)
+    assert (end.cause, end.message) == (Cause.LOST, "node 7 is lost")
+    assert not any(isinstance(one, Ended) and one.replica == MASTER for one in remote.reports)
+
+
+async def test_a_runner_that_the_cluster_ends_has_the_reason_of_its_own_member(remote: RemoteHarness):
+    attempt = await remote.start(roles=two(PRINT_AND_WAIT, PRINT_AND_WAIT))
+    await remote.wait_for_output(attempt, "running\n", WORKER)
+    job = remote.cluster.jobs[handle(remote, attempt)]
+    job.gone = {str(WORKER): Gone(EndKind.PREEMPTED, "somebody else is first")}
+    job.processes[WORKER].terminate()
+    end = await remote.ended(attempt, WORKER)
+    assert (end.cause, end.message) == (Cause.PREEMPTED, "somebody else is first")
+
+
+async def test_runners_wait_until_their_gang_has_its_place(remote: RemoteHarness):
+    remote.cluster.full = True
+    attempt = await remote.python("print('placed')")
+    job = remote.cluster.jobs[await submitted(remote, attempt)]
+    remote.cluster.unplaced.add(job.handle)
+    await remote.cluster.start(job)
+    await asyncio.sleep(1)
+    assert starts(remote, attempt) == set()
+    remote.cluster.unplaced.clear()
+    assert (await remote.ended(attempt)).code == 0
+
+
+async def test_the_cluster_forgets_what_has_ended(remote: RemoteHarness):
+    attempt = await remote.start("true")
+    await remote.ended(attempt)
+    job = handle(remote, attempt)
+    await remote.engine.forget(attempt)
+    async with asyncio.timeout(TIMEOUT):
+        while remote.cluster.forgotten != [job]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_the_list_says_which_gangs_have_ended(remote: RemoteHarness, monkeypatch: pytest.MonkeyPatch):
+    """No question for each of them: a busy cluster would get one for each job."""
+    monkeypatch.setattr(lifecycle, "_RETRY_SECONDS", 60.0)
+    attempt = await remote.start("true")
+    await remote.ended(attempt)
+    await remote.engine.forget(attempt)
+    async with asyncio.timeout(TIMEOUT):
+        while not remote.cluster.forgotten:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert remote.cluster.looked_at == []
+
+
+async def test_what_a_killed_service_left_on_its_cluster_is_removed(remote: RemoteHarness):
+    attempt = await remote.python(PRINT_AND_WAIT)
+    await remote.wait_for_output(attempt, "running\n")
+    job = remote.cluster.jobs[handle(remote, attempt)]
+    await remote.disconnect()
+    for record in (remote.paths.clusters / "fake").rglob(f"*{attempt}*"):
+        record.unlink()
+    remote.cluster.is_sole_user = True
+    await remote.reconnect()
+    async with asyncio.timeout(TIMEOUT):
+        while job.handle not in remote.cluster.forgotten:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert job.end is EndKind.CANCELLED

@@ -78,7 +78,10 @@ def start_runner(gateway: FakeGateway, archive: Path, scratch: Path, tmp_path: P
     running: list[RunnerProcess] = []
 
     def start(
-        python: str = sys.executable, gateway: FakeGateway = gateway, **variables: str
+        python: str = sys.executable,
+        gateway: FakeGateway = gateway,
+        options: tuple[str, ...] = (),
+        **variables: str,
     ) -> RunnerProcess:
         env = {
             "PATH": SYSTEM_PATH,
@@ -89,7 +92,7 @@ def start_runner(gateway: FakeGateway, archive: Path, scratch: Path, tmp_path: P
             **variables,
         }
         errors = tmp_path / f"errors-{len(running)}"
-        command = [python, str(archive), gateway.endpoint, f"gpu/{ATTEMPT}/{REPLICA}"]
+        command = [python, *options, str(archive), gateway.endpoint, f"gpu/{ATTEMPT}/{REPLICA}"]
         with errors.open("wb") as file:
             process = subprocess.Popen(command, env=env, stderr=file, stdout=file, stdin=subprocess.DEVNULL)
         running.append(RunnerProcess(process, errors, gateway))

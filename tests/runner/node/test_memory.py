@@ -1,6 +1,7 @@
 """Whether the kernel killed a program for lack of memory."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,3 +75,20 @@ def test_counters_are_compared():
 def test_the_counter_of_this_cgroup_is_read_where_there_is_one():
     found = memory.kills()
     assert found is None or found >= 0
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+def test_a_limit_that_nobody_else_enforces(enforced: bool, gateway: FakeGateway, start_runner: Start):
+    """All processes of the program count together."""
+    program = "import time; x = bytes([1]) * (60 << 20); time.sleep({seconds})"
+    both = f"{sys.executable} -c '{program}' & {sys.executable} -c '{program}'; wait"
+    script = both.format(seconds=600 if enforced else 1)
+    gateway.plan = lambda arrival: {"argv": ["/bin/sh", "-c", script], "memory": 100 << 20}
+    runner = start_runner(**{"TURNOUT_ENFORCE_MEMORY": "1"} if enforced else {})
+    end = runner.wait_for_end()
+    if enforced:
+        words = "it used more memory than the 100 MiB that it had asked for"
+        assert (end["cause"], end["message"]) == ("out of memory", words)
+    else:
+        assert (end["cause"], end["code"]) == ("exit", 0)
+    runner.finish()

@@ -67,7 +67,7 @@ def test_a_program_prints_on_while_the_service_does_not_answer(
 
 @pytest.fixture
 def output(tmp_path: Path) -> Output:
-    return Output(Home(str(tmp_path), "1.1", "worker-0"), 4 << 20)
+    return Output(Home.make(str(tmp_path), "1.1", "worker-0"), 4 << 20)
 
 
 def send_all(output: Output, logs: list[bytearray]) -> list[Batch]:

@@ -13,7 +13,7 @@ import pytest
 from tests.runner.node.conftest import Start
 from tests.runner.node.fake_gateway import FakeGateway
 from tests.runner.node.test_program import shell
-from turnout.runner.archive import SOURCES, build
+from turnout.runner.archive import SOURCES, build, remove_others
 
 MODULES = sorted(SOURCES.rglob("*.py"))
 VERSIONS = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"]
@@ -51,7 +51,16 @@ def test_the_archive_depends_on_the_sources_only(tmp_path: Path):
     assert [found.name for found in path.parent.iterdir()] == [path.name]
     with zipfile.ZipFile(path) as archive:
         names = {f"runner/{module.relative_to(SOURCES)}" for module in MODULES}
-        assert set(archive.namelist()) == {"__main__.py", *names}
+        assert set(archive.namelist()) == {"__main__.py", "runner/modules.zip", *names}
+
+
+def test_runners_of_earlier_versions_are_removed(tmp_path: Path):
+    path, digest = build(tmp_path)
+    needed, old, torn = (tmp_path / name for name in ("runner-a.pyz", "runner-b.pyz", "runner-x.new"))
+    for one in (needed, old, torn):
+        one.touch()
+    remove_others(tmp_path, {digest, "a"})
+    assert set(tmp_path.iterdir()) == {path, needed}
 
 
 def test_a_damaged_archive_is_replaced(tmp_path: Path):
@@ -107,6 +116,22 @@ def test_the_interpreter_of_the_runtime_finds_its_environment(
     runner = start_runner()
     runner.finish()
     assert bytes(gateway.logs[0]).decode().strip() == str(tmp_path / "venv")
+
+
+def test_modules_for_programs_are_beside_the_shims(gateway: FakeGateway, start_runner: Start):
+    gateway.plan = lambda arrival: {
+        **shell('PYTHONPATH=$TURNOUT_MODULES python -c "import moxing; print(moxing.file.exists(chr(47)))"')(
+            arrival
+        ),
+        "env": {
+            "PATH": f"{arrival['home']}/shims:/usr/bin:/bin",
+            "TURNOUT_MODULES": f"{arrival['home']}/shims/modules.zip",
+        },
+        "python_shims": True,
+    }
+    runner = start_runner()
+    runner.finish()
+    assert bytes(gateway.logs[0]) == b"True\n"
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])

@@ -6,6 +6,7 @@ import random
 import signal
 import ssl
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -152,6 +153,48 @@ def test_a_program_that_ends_while_the_service_is_away_is_reported(
     assert bytes(gateway.logs[0]) == b"before\n" + b"".join(b"%d\n" % i for i in range(1, 100001))
     assert home.exists()
     assert runner.finish() == 4
+
+
+def test_a_service_that_is_away_for_an_hour(gateway: FakeGateway, start_runner: Start, archive: Path):
+    """A second here is ten minutes: of the runner's clock for calls, which decides on pauses, patience and time-outs.
+
+    The program's own clock is not scaled: it prints all the time, and ends in the middle of the hour.
+    """
+    gateway.plan = shell(
+        "echo before; i=0; while [ $i -lt 300 ]; do echo $i; i=$((i + 1)); sleep 0.01; done; exit 4"
+    )
+    scaled = SCALED.format(archive=str(archive), scale=600)
+    runner = start_runner(python=sys.executable, options=("-c", scaled), TURNOUT_PATIENCE="86400")
+    gateway.wait_for(lambda: gateway.logs[0])
+    gateway.go_away()
+    time.sleep(6)
+    assert runner.process.poll() is None
+    gateway.come_back()
+    end = runner.wait_for_end()
+    assert (end["cause"], end["code"]) == ("exit", 4)
+    assert bytes(gateway.logs[0]) == b"before\n" + b"".join(b"%d\n" % i for i in range(300))
+    assert len(gateway.started) == len(gateway.ended) == 1
+    assert runner.finish() == 4
+
+
+# Only what the module of the calls sees of time is scaled. Its sockets wait by the true clock.
+SCALED = """
+import sys, time, types
+sys.path.insert(0, {archive!r})
+from runner import connection
+
+class Hurried(type(connection.threading.Event())):
+    def wait(self, timeout=None):
+        return super().wait(timeout and timeout / {scale})
+
+connection.threading = types.SimpleNamespace(**{{**vars(connection.threading), "Event": Hurried}})
+connection.time = types.SimpleNamespace(
+    monotonic=lambda: time.monotonic() * {scale}, sleep=lambda seconds: time.sleep(seconds / {scale})
+)
+sys.argv = sys.argv[1:]
+import runpy
+runpy.run_module("runner", run_name="__main__")
+"""
 
 
 def test_a_signal_while_the_service_is_away_is_reported_if_it_comes_back(

@@ -4,12 +4,16 @@ from turnout.engines.remote.cluster import (
     CheckResult,
     Cluster,
     ClusterJob,
+    ClusterNode,
     EndKind,
     Gang,
+    Gone,
     Phase,
     RunnerCall,
 )
 from turnout.engines.remote.engine import RemoteEngine
+from turnout.engines.remote.nodes import NodeJob, NodeUse
+from turnout.engines.remote.records import needed_runners
 from turnout.engines.remote.runner_calls import RunnerCalls
 from turnout.engines.remote.settings import RemoteSettings, remote_settings
 
@@ -17,12 +21,17 @@ __all__ = [
     "CheckResult",
     "Cluster",
     "ClusterJob",
+    "ClusterNode",
     "EndKind",
     "Gang",
+    "Gone",
+    "NodeJob",
+    "NodeUse",
     "Phase",
     "RemoteEngine",
     "RemoteSettings",
     "RunnerCall",
     "RunnerCalls",
+    "needed_runners",
     "remote_settings",
 ]

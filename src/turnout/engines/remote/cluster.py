@@ -5,11 +5,13 @@ itself, through the runner gateway. The cluster is asked for what a runner canno
 runners ended without a report.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from turnout.job import Launch, ReplicaName
+from turnout.job.resources import Share
 
 
 class RunnerCall(NamedTuple):
@@ -57,6 +59,13 @@ class EndKind(StrEnum):
     """It could not be started."""
 
 
+class Gone(NamedTuple):
+    """Why one runner of a gang is not there any more."""
+
+    end: EndKind
+    why: str = ""
+
+
 class ClusterJob(NamedTuple):
     """What a cluster says of one gang."""
 
@@ -69,6 +78,12 @@ class ClusterJob(NamedTuple):
     """In words for the user: why it waits, or why it ended."""
     end: EndKind | None = None
     nodes: str = ""
+    waited: float | None = None
+    """Seconds in the cluster's queue before its last start, by the cluster's clock; None: the cluster does not say."""
+    gone: Mapping[str, Gone] = MappingProxyType({})
+    """By the name of the replica: runners that ended, also while others of the gang go on, if the cluster knows."""
+    is_own: bool = False
+    """Certainly submitted by this service, so that it is left over if this service does not know it any more."""
 
 
 class Gang(NamedTuple):
@@ -80,12 +95,33 @@ class Gang(NamedTuple):
     runner: RunnerCall
 
 
+class ClusterNode(NamedTuple):
+    """A node, as the cluster describes it."""
+
+    name: str
+    state: str
+    """In the cluster's own words: `idle`, `Ready`, …"""
+    usable: bool
+    """Whether it takes jobs."""
+    capacity: Share
+    used: Share | None = None
+    """What jobs of all users have of it; None: the cluster does not say."""
+    address: str = ""
+    """Which of the replicas are there is told by their addresses; empty: by the name of the node."""
+
+
 class CheckResult(NamedTuple):
     """One line of `turnout cluster check`."""
 
     what: str
     ok: bool
     detail: str = ""
+
+    @staticmethod
+    def reach(endpoint: str, trouble: str) -> "CheckResult":
+        """Whether a node reaches the service. `trouble`: why not; empty if it does."""
+        advice = "; set [runner] url to an address of this service that nodes reach"
+        return CheckResult(f"a node reaches {endpoint}", not trouble, trouble and trouble + advice)
 
 
 class Cluster(Protocol):
@@ -116,6 +152,16 @@ class Cluster(Protocol):
         """Ends the gang. Not an error if the cluster does not know it (any more)."""
         ...
 
+    async def forget(self, handle: str) -> None:
+        """Removes what the cluster keeps of a gang that has ended. Not an error if it keeps nothing."""
+        ...
+
+    def is_placed(self, handle: str) -> bool:
+        """Whether each member has its place. Runners that come earlier have to wait: the cluster may take the gang
+        back into its queue.
+        """
+        ...
+
     def watch(self) -> AsyncGenerator[list[ClusterJob]]:
         """Yields everything that the cluster lists of ours, now and whenever it may have changed.
 
@@ -129,6 +175,10 @@ class Cluster(Protocol):
 
     async def last_words(self, handle: str, replica: ReplicaName) -> str:
         """What a runner that never reached the service printed, if the cluster kept it."""
+        ...
+
+    async def nodes(self) -> list[ClusterNode]:
+        """Those that jobs may get. Empty if the cluster does not tell."""
         ...
 
     def check(self, runner: RunnerCall) -> AsyncIterator[CheckResult]:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from turnout import pools
+from turnout import chaos, pools
 from turnout.engines import Refused, Traits, Unreachable
 from turnout.engines.log_files import FileLog
 from turnout.engines.remote.attempt import Member, RemoteAttempt
@@ -21,6 +21,7 @@ from turnout.engines.remote.cluster import CheckResult, Cluster, Gang, RunnerCal
 from turnout.engines.remote.exports import LogExports
 from turnout.engines.remote.lifecycle import Lifecycle
 from turnout.engines.remote.logs import ReplicaLogs
+from turnout.engines.remote.nodes import Nodes, NodeUse
 from turnout.engines.remote.records import Accepted, Again, Fact, Over, Records
 from turnout.engines.remote.runner_calls import RunnerCalls
 from turnout.engines.remote.saving import Saving
@@ -71,6 +72,7 @@ class RemoteEngine:
         self._lifecycle = Lifecycle(
             cluster, self._attempts, self._reports.put_nowait, self._write, settings.gang_seconds
         )
+        self._nodes = Nodes(cluster, self._attempts)
         self._exports = LogExports(storage, settings.paths)
         self._saving = Saving(self._attempts, self._reports.put_nowait, self._exports)
         self._lifecycle.on_runner_gone = self._saving.check_lost
@@ -100,6 +102,7 @@ class RemoteEngine:
         self._reports.put_nowait(Drained(self.drained))
         for one in self._attempts.values():
             self._report_again(one)
+            self._order_again(one)
             self._exports.begin(one.launch)
         self._reports.put_nowait(Synced(frozenset(self._attempts)))
         for one in self._attempts.values():
@@ -116,6 +119,12 @@ class RemoteEngine:
                 if report:
                     self._reports.put_nowait(report)
 
+    def _order_again(self, attempt: RemoteAttempt) -> None:
+        """Runners may not have heard of a restart that is recorded. They obey it once."""
+        for member in attempt.members.values():
+            if member.restarts and member.runs and member.began is None:
+                member.order("restart", restarts=member.restarts)
+
     def stopping(self) -> None:
         """Runners go on, and try to reach the next service."""
         self.calls.close()
@@ -124,6 +133,7 @@ class RemoteEngine:
         self.calls.close()
         self._terminals.close()
         self._exports.close()
+        await self._nodes.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -152,7 +162,9 @@ class RemoteEngine:
         why = self.refuses(launch)
         if why:
             raise Refused(why)
-        attempt, launched = RemoteAttempt.new(launch, self._records.of(launch.attempt))
+        attempt, launched = RemoteAttempt.new(
+            launch, self._records.of(launch.attempt), self._settings.call.digest
+        )
         self._attempts[launch.attempt] = attempt
         try:
             await self._write(attempt, launched)
@@ -170,6 +182,7 @@ class RemoteEngine:
         while not (attempt.over or attempt.leaving or attempt.handle):
             try:
                 handle = await self._cluster.submit(Gang(attempt.name, attempt.launch, self._call(attempt)))
+                chaos.point("remote.submitted")
             except Unreachable as error:
                 self._waits(attempt, f"{self._settings.name} cannot be reached: {error.message}")
                 await asyncio.sleep(pause)
@@ -184,7 +197,7 @@ class RemoteEngine:
                 if attempt.handle:
                     if attempt.handle != handle:
                         _log.warning("%s was submitted twice: %s is cancelled", attempt.id, handle)
-                        self._spawn(self._lifecycle.cancel_handle(handle))
+                        self._spawn(self._lifecycle.cancel_handle(handle, attempt.name))
                     return
                 await self._write(attempt, Accepted(handle))
                 attempt.apply(Accepted(handle))
@@ -277,6 +290,7 @@ class RemoteEngine:
         for member in one.members.values():
             member.order("leave", keep=keep_workspace)
         await pools.disk.run(pools.OWN, one.record.remove)
+        chaos.point("remote.forgotten")
         self._spawn(self._leave(one))
 
     async def _leave(self, attempt: RemoteAttempt) -> None:
@@ -340,6 +354,10 @@ class RemoteEngine:
         self.drained = on
         self._reports.put_nowait(Drained(on))
 
+    async def nodes(self) -> list[NodeUse]:
+        """The nodes of the cluster and what runs there; empty if the cluster does not tell."""
+        return await self._nodes.all()
+
     def check(self) -> AsyncIterator[CheckResult]:
         """What works on the cluster, and what does not."""
         return self._cluster.check(self._settings.call)
@@ -359,6 +377,8 @@ class RemoteEngine:
 
     async def _write(self, attempt: RemoteAttempt, *facts: Fact) -> None:
         await pools.disk.run(attempt.launch.project, attempt.record.append, *facts)
+        for fact in facts:
+            chaos.point(f"remote.{type(fact).__name__.lower()}")
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

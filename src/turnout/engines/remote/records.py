@@ -21,6 +21,9 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 class Launched(msgspec.Struct, frozen=True, tag_field="fact", tag="launched"):
     launch: Launch
     token: str
+    at: int = 0
+    runner: str = ""
+    """The SHA-256 of the runner that its nodes fetch."""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag_field="fact", tag="accepted"):
@@ -36,6 +39,7 @@ class Claimed(msgspec.Struct, frozen=True, tag_field="fact", tag="claimed"):
     instance: str
     handle: str
     node: str = ""
+    at: int = 0
 
 
 class Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -50,6 +54,10 @@ class Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     """The node's PATH."""
     sandbox: bool = False
     """Whether it can show mounts at their exact targets."""
+    mounted: bool = False
+    """Whether its container shows them there already."""
+    host: str = ""
+    """The name that the node itself has. The cluster may call it by another."""
 
 
 class Arrived(msgspec.Struct, frozen=True, tag_field="fact", tag="arrived"):
@@ -87,7 +95,16 @@ class Again(msgspec.Struct, frozen=True, tag_field="fact", tag="again"):
     restarts: int
 
 
-Fact = Launched | Accepted | Claimed | Arrived | Began | Over | Again
+class Stored(msgspec.Struct, frozen=True, tag_field="fact", tag="stored"):
+    """The runner has saved the outputs, or could not."""
+
+    replica: str
+    files: int
+    size: int
+    trouble: str
+
+
+Fact = Launched | Accepted | Claimed | Arrived | Began | Over | Again | Stored
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Fact).decode
@@ -154,6 +171,21 @@ class Records:
                 _log.error("%s does not say what was launched; it is set aside", path)
                 path.rename(path.with_suffix(".bad"))
         return found
+
+
+def needed_runners(directory: Path) -> set[str] | None:
+    """The digests of the runners that the gangs of all clusters below may still fetch; None: one does not say."""
+    found: set[str] = set()
+    for path in directory.glob("*/*.jsonl"):
+        with path.open("rb") as file:
+            try:
+                first = _decode(file.readline())
+            except msgspec.DecodeError:
+                return None
+        if not isinstance(first, Launched) or not first.runner:
+            return None
+        found.add(first.runner)
+    return found
 
 
 def _write_whole(fd: int, data: bytes) -> None:

@@ -10,18 +10,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from turnout import pools
+from turnout import chaos, pools
 from turnout.engines.remote.attempt import Member, RemoteAttempt
 from turnout.engines.remote.lifecycle import Lifecycle, Write
 from turnout.engines.remote.logs import Piece, ReplicaLogs, RunnerMark
-from turnout.engines.remote.records import Accepted, Arrival, Arrived, Began, Claimed, Fact, Over
+from turnout.engines.remote.records import Accepted, Arrival, Arrived, Began, Claimed, Fact, Over, Stored
 from turnout.engines.remote.saving import Saving
 from turnout.engines.remote.settings import RemoteSettings
 from turnout.engines.remote.terminals import RemoteTerminal, RemoteTerminals
 from turnout.engines.remote.transfers import Transfers
 from turnout.errors import Invalid, NotFound, TurnoutError, Unauthenticated
-from turnout.job import Attempt, Cause, Hung, Peer, ReplicaName, Report, Sample, Sampled, Submitted, Trimmed
-from turnout.job.conventions import convention
+from turnout.job import Attempt, Cause, Hung, Launch, ReplicaName, Report, Sample, Sampled, Submitted, Trimmed
 from turnout.runner.node_plan import Node, NodePlan, plan_on_node
 from turnout.runner.targets import Impossible
 
@@ -38,6 +37,10 @@ class Gone(TurnoutError):
 
 class Fenced(TurnoutError):
     """Another runner has this replica."""
+
+
+class NotPlaced(TurnoutError):
+    """Others of its gang have no place yet: the runner asks again later."""
 
 
 class Caller(NamedTuple):
@@ -99,6 +102,13 @@ class RunnerCalls:
         self._left: dict[Attempt, asyncio.Event] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.shared_variables: Callable[[Launch], dict[str, str]] = lambda launch: {}
+        """The variables of all replicas of a gang."""
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of the service as nodes reach it."""
+        return self._settings.call.endpoint
 
     @property
     def archive(self) -> tuple[str, str]:
@@ -135,11 +145,13 @@ class RunnerCalls:
                 raise Fenced(f"another runner has {member.name}")
             if attempt.handle and handle and handle != attempt.handle:
                 raise Fenced(f"{attempt.id} runs as {attempt.handle}, not as {handle}")
+            if not member.instance and not self._lifecycle.is_placed(attempt.handle or handle):
+                raise NotPlaced(f"{attempt.id} has no place for all of its replicas yet")
             facts: list[Fact] = []
             if handle and not attempt.handle:
                 facts.append(Accepted(handle))
             if not member.instance:
-                facts.append(Claimed(str(member.name), caller.instance, handle, node))
+                facts.append(Claimed(str(member.name), caller.instance, handle, node, time.time_ns()))
             if facts:
                 await self._write(attempt, *facts)
                 for fact in facts:
@@ -182,31 +194,32 @@ class RunnerCalls:
 
     async def _plan(self, attempt: RemoteAttempt, member: Member) -> NodePlan | None:
         launch = attempt.launch
-        host = convention(launch.dialect).host
-        names = [name for name, _ in launch.replicas()]
-        gang: list[Peer] = []
-        for name in names:
-            arrival = attempt.members[name].arrival
-            assert arrival is not None
-            gang.append(Peer(name, host(launch, name), arrival.address, arrival.ports))
-        mine = member.arrival
-        assert mine is not None
+        names, gang, hosts = attempt.roster
         rank = names.index(member.name)
         role = launch.replicas()[rank][1]
+        mine = member.arrival
+        assert mine is not None
         shared = {
             number: directory
             for number, mount in enumerate(launch.spec.mounts)
             if (directory := self._settings.shared_directory(mount.source)) is not None
         }
         python = self._settings.pythons.get(role.program.runtime, "")
-        hosts = {
-            one.node: one.arrival.address for one in attempt.members.values() if one.node and one.arrival
-        }
-        if member.node:
-            hosts[member.node] = mine.address  # two nodes may have one name, as in tests on one machine
-        node = Node(mine.home, mine.python, mine.sandbox, mine.path, hosts)
+        # Two nodes may have one name, as in tests on one machine.
+        own_names = {name: mine.address for name in (member.node, mine.host) if name}
+        hosts = {**hosts, **own_names}
+        node = Node(mine.home, mine.python, mine.sandbox, mine.path, hosts, mine.mounted)
         try:
-            return plan_on_node(launch, tuple(gang), rank, node, shared, python, self._settings.processes)
+            return plan_on_node(
+                launch,
+                gang,
+                rank,
+                node,
+                shared,
+                python,
+                self._settings.processes,
+                self.shared_variables(launch),
+            )
         except Impossible as error:
             await self._lifecycle.end(attempt, member, Cause.REFUSED, str(error), gone=False)
             raise Gone(str(error)) from None
@@ -237,6 +250,7 @@ class RunnerCalls:
         lock = self._appending.setdefault((attempt.id, name), asyncio.Lock())
         async with lock:
             written = await pools.disk.run(project, self._logs.append, attempt.id, name, pieces, marks)
+            chaos.point("remote.told")
             for path, text in files.items():
                 plain = path.rpartition("/")[2]
                 await pools.disk.run(project, self._logs.keep_file, attempt.id, name, plain, text.encode())
@@ -301,12 +315,18 @@ class RunnerCalls:
         return {}
 
     async def _end_terminated(self, attempt: RemoteAttempt, member: Member) -> None:
-        cause, why = await self._lifecycle.why_terminated(attempt)
+        cause, why = await self._lifecycle.why_terminated(attempt, member)
         await self._lifecycle.end(attempt, member, cause, why, gone=True)
 
     async def saved(self, caller: Caller, files: int, size: int, trouble: str) -> dict[str, Any]:
         attempt, member = self._own(caller)
-        self._saving.saved(attempt, member, files, size, trouble)
+        async with attempt.lock:
+            if member.saved is None:
+                fact = Stored(str(member.name), files, size, trouble)
+                await self._write(attempt, fact)
+                attempt.apply(fact)
+        self._saving.check(attempt)
+        chaos.point("remote.saved")
         return {}
 
     def terminal(self, caller: Caller, terminal: str) -> RemoteTerminal:

@@ -19,9 +19,8 @@ class Saving:
         self._attempts = attempts
         self._report = report
         self._exports = exports
+        self._begun: set[Attempt] = set()
         self._finishing: dict[Attempt, asyncio.Task[None]] = {}
-        self._files: dict[Attempt, tuple[int, int]] = {}
-        self._trouble: dict[Attempt, str] = {}
 
     def begin(self, attempt: Attempt) -> None:
         """May be called again: runners save what has changed since the last time."""
@@ -34,18 +33,8 @@ class Saving:
             if member.has_runner and not member.saved and not member.saving:
                 member.saving = True
                 member.order("save")
+        self._begun.add(attempt)
         self.check(one)
-
-    def saved(self, attempt: RemoteAttempt, member: Member, files: int, size: int, trouble: str) -> None:
-        """A runner has uploaded what it had, or could not."""
-        if member.saved:
-            return
-        member.saving, member.saved = False, True
-        count, total = self._files.get(attempt.id, (0, 0))
-        self._files[attempt.id] = (count + files, total + size)
-        if trouble:
-            self._trouble.setdefault(attempt.id, f"{member.name}: {trouble}")
-        self.check(attempt)
 
     def check_lost(self, attempt: RemoteAttempt) -> None:
         """A runner is gone: if it was saving, nobody waits for it any more."""
@@ -53,12 +42,18 @@ class Saving:
             self.check(attempt)
 
     def check(self, attempt: RemoteAttempt) -> None:
-        """Reports once nobody has anything left to save."""
+        """Reports once nobody has anything left to save.
+
+        After a restart of the service a runner may say again that it has saved before the others are asked to.
+        """
+        if attempt.id not in self._begun:
+            return
         members = attempt.members.values()
         if any(member.saving and member.has_runner for member in members):
             return
         lost = [str(member.name) for member in members if _lost_outputs(attempt, member)]
-        trouble = self._trouble.pop(attempt.id, "")
+        saved = [member.saved for member in members if member.saved]
+        trouble = next((f"{one.replica}: {one.trouble}" for one in saved if one.trouble), "")
         if lost and not trouble:
             trouble = f"the runner of {', '.join(lost)} is gone, and its files with it"
         if attempt.id not in self._finishing:
@@ -67,12 +62,14 @@ class Saving:
 
     async def _finish(self, attempt: RemoteAttempt, trouble: str) -> None:
         trouble = trouble or await self._exports.finish(attempt.launch)
-        files, size = self._files.pop(attempt.id, (0, 0))
+        saved = [member.saved for member in attempt.members.values() if member.saved]
+        files, size = sum(one.files for one in saved), sum(one.size for one in saved)
         targets = ", ".join(mount.source for mount in attempt.launch.spec.mounts if not mount.read_only)
         counted = "1 file" if files == 1 else f"{files} files"
         message = f"{counted} ({size} bytes) went to {targets}" if files else ""
         self._report(Saved(attempt.id, time.time_ns(), trouble, message))
         del self._finishing[attempt.id]
+        self._begun.discard(attempt.id)
 
 
 def _lost_outputs(attempt: RemoteAttempt, member: Member) -> bool:

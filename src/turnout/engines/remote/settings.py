@@ -6,10 +6,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from turnout.clusters import Cluster
-from turnout.config import Settings
+from turnout.config import RuntimeSettings, Settings
 from turnout.engines.remote.cluster import RunnerCall
 from turnout.job import Launch
 from turnout.paths import Paths
+from turnout.storage.source import MOUNTED_SCHEMES
 
 PORTS = 2
 """The ports of each replica: one for TF_CONFIG and the like, one for MASTER_PORT."""
@@ -36,6 +37,12 @@ class RemoteSettings(NamedTuple):
     """The runtimes that need directories of this machine."""
     shared: tuple[str, ...] = ()
     """Directories that the nodes share with this machine."""
+    volumes: Mapping[str, str] = MappingProxyType({})
+    """Directories on the nodes by the beginning of the sources that are in them."""
+    has_volumes: bool = False
+    """Nodes have volumes in place of shared directories."""
+    made_here: frozenset[str] = frozenset()
+    """The runtimes whose environment Turnout makes on this machine, which the nodes do not have."""
 
     @property
     def directory(self) -> Path:
@@ -46,7 +53,11 @@ class RemoteSettings(NamedTuple):
         return PORTS
 
     def shared_directory(self, source: str) -> str | None:
-        """The directory of a `file://` source, if the nodes share it."""
+        """The directory on the nodes of a source that needs no copy."""
+        for beginning, directory in self.volumes.items():
+            rest = source.rstrip("/").removeprefix(beginning)
+            if rest != source.rstrip("/") and rest[:1] in ("", "/") and ".." not in rest.split("/"):
+                return directory + rest
         path = source.removeprefix("file://")
         if path == source or ".." in path.split("/"):
             return None
@@ -58,21 +69,36 @@ class RemoteSettings(NamedTuple):
         if spec.key:
             return f"cluster {self.name} runs no encrypted jobs: its nodes would see the data unencrypted"
         for mount in spec.mounts:
-            scheme = mount.source.partition("://")[0]
-            if scheme == "nfs":
-                return (
-                    f"{mount.source!r}: nodes of cluster {self.name} cannot mount NFS; use a shared directory"
-                )
-            if scheme == "file" and self.shared_directory(mount.source) is None:
-                known = ", ".join(self.shared) or "none"
-                return f"{mount.source!r} is not in a directory that cluster {self.name} shares ({known})"
+            if why := self._refuses_source(mount.source):
+                return why
         for role in spec.roles:
+            if role.program.runtime in self.made_here:
+                return (
+                    f"the environment of the runtime {role.program.runtime} is made on this machine only, and nodes of "
+                    f"cluster {self.name} do not have it: install it there, and name it with `python` in a runtime "
+                    "without `packages` and `requirements`"
+                )
             if role.program.runtime in self.runtime_mounts:
                 return (
                     f"the runtime {role.program.runtime} has directories of this machine (`mounts`), which the nodes "
                     f"of cluster {self.name} do not have"
                 )
         return ""
+
+    def _refuses_source(self, source: str) -> str:
+        scheme, _, rest = source.partition("://")
+        if scheme not in (*MOUNTED_SCHEMES, "file") or self.shared_directory(source) is not None:
+            return ""
+        shown = repr(
+            f"cephfs://{rest.rpartition('@')[2]}" if scheme == "cephfs" else source
+        )  # without its secret
+        if self.has_volumes:
+            known = ", ".join(self.volumes) or "none"
+            return f"{shown} is in none of the volumes of cluster {self.name} ({known})"
+        if scheme in MOUNTED_SCHEMES:
+            return f"{shown}: nodes of cluster {self.name} mount nothing; use a shared directory, file://"
+        known = ", ".join(self.shared) or "none"
+        return f"{shown} is not in a directory that cluster {self.name} shares ({known})"
 
 
 def remote_settings(
@@ -89,8 +115,17 @@ def remote_settings(
         settings.limits.log_bytes,
         settings.limits.sample_seconds,
         settings.limits.processes,
-        cluster.python,
-        {runtime: one.python for runtime, one in runtimes if one.python},
+        "the Python of Ray's workers" if cluster.engine == "ray" else cluster.python,
+        {runtime: _python_on_nodes(one) for runtime, one in runtimes if one.python},
         frozenset(runtime for runtime, one in runtimes if one.mounts),
         tuple(path.rstrip("/") for path in cluster.shared),
+        cluster.volume_directories(),
+        cluster.engine == "kubernetes",
+        frozenset(runtime for runtime, one in runtimes if one.made)
+        if cluster.engine != "kubernetes"
+        else frozenset(),
     )
+
+
+def _python_on_nodes(runtime: RuntimeSettings) -> str:
+    return runtime.python if runtime.python.startswith("/") else f"python{runtime.python}"

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterable
 from typing import Any
 from urllib.parse import quote
 
-from turnout import pools
 from turnout.errors import Invalid, NotFound
 from turnout.job import Launch, Mount, ReplicaName
 from turnout.storage import EmbeddedPath, RemotePath, Storage
@@ -109,16 +108,6 @@ class Transfers:
         if not isinstance(path, EmbeddedPath | RemotePath):
             raise Invalid(f"{mount.source!r} is not in a bucket")
         return path
-
-    async def check(self, launch: Launch) -> None:
-        """Makes the buckets of outputs, and raises NotFound for a missing input, before the gang is submitted."""
-        for mount in launch.spec.mounts:
-            path = self._storage.locate(mount.source, launch.project)
-            if isinstance(path, EmbeddedPath):
-                if mount.required:
-                    await pools.disk.run(launch.project, path.check_exists)
-                elif mount.output:
-                    await pools.disk.run(launch.project, path.bind, False)
 
 
 def _mount(launch: Launch, number: int) -> Mount:

@@ -143,11 +143,7 @@ async def _on_node(
         )
         if said.startswith("Python "):
             answer = said.partition(": ")[2]
-            yield CheckResult(
-                f"a node reaches {runner.endpoint}",
-                answer == "reached",
-                "" if answer == "reached" else answer,
-            )
+            yield CheckResult.reach(runner.endpoint, "" if answer == "reached" else answer)
 
 
 async def _ended(commands: Commands, job: str, seconds: float) -> Row:

@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import logging
 import re
-import shutil
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 from turnout import pools
 from turnout.engines import Unreachable
-from turnout.engines.remote import CheckResult, ClusterJob, Gang, Phase, RunnerCall
+from turnout.engines.remote import CheckResult, ClusterJob, ClusterNode, Gang, Phase, RunnerCall
+from turnout.engines.slurm import nodes, shared_runner
 from turnout.engines.slurm.accounting import Accounting
 from turnout.engines.slurm.check import checks
 from turnout.engines.slurm.commands import SECONDS, Answer, Commands
@@ -61,14 +61,7 @@ class SlurmCluster:
         """The commands end with the tasks that call them."""
 
     def refuses(self, launch: Launch) -> str:
-        spec = launch.spec
-        if spec.key:
-            return f"cluster {self.name} runs no encrypted jobs: its nodes would see the data unencrypted"
-        for mount in spec.mounts:
-            scheme = mount.source.partition("://")[0]
-            if scheme in ("nfs", "cephfs"):
-                return f"{mount.source!r}: nodes of cluster {self.name} mount nothing; use a shared directory, file://"
-        for role in spec.roles:
+        for role in launch.spec.roles:
             if not _ROLE.fullmatch(role.name):
                 return f"{role.name!r} cannot be the name of a role on cluster {self.name}"
         return ""
@@ -120,7 +113,9 @@ class SlurmCluster:
     async def _job(self, gang: Gang, archive: str) -> tuple[list[str], str]:
         """The command and the script. If the roles can share an allocation in several ways, Slurm says which fits."""
         longest = await self._partitions.longest_minutes()
-        choices = layouts(gang.launch.spec.roles)
+        choices = await pools.disk.run(
+            pools.OWN, layouts, gang.launch.spec.roles
+        )  # thousands take their time
         chosen = choices[0]
         if len(choices) > 1:
             for choice in choices:
@@ -134,8 +129,7 @@ class SlurmCluster:
     def _written(
         self, gang: Gang, layout: Layout, archive: str, longest: float | None
     ) -> tuple[list[str], str]:
-        output = f"{self._words}%j-batch" if self._words else "/dev/null"
-        command = sbatch(gang, self._settings, layout, output, longest)
+        command = sbatch(gang, self._settings, layout, longest)
         return command, script(gang, self._settings, layout, self._words, archive)
 
     async def _place_archive(self, runner: RunnerCall) -> str:
@@ -145,7 +139,7 @@ class SlurmCluster:
             return ""
         path = Path(directory) / f"runner-{runner.digest}.pyz"
         try:
-            await pools.disk.run(pools.OWN, _copy_once, Path(runner.archive), path)
+            await pools.disk.run(pools.OWN, shared_runner.place, Path(runner.archive), path)
         except OSError as error:
             _log.warning("%s cannot be written (%s): nodes fetch the runner instead", path, error.strerror)
             return ""
@@ -156,6 +150,12 @@ class SlurmCluster:
         self._expect_change()
         if not answer.ok and not is_unknown_job(answer):
             raise answer.unreachable()
+
+    async def forget(self, handle: str) -> None:
+        """Slurm forgets its jobs by itself."""
+
+    def is_placed(self, handle: str) -> bool:
+        return True  # a job starts when it has its whole allocation
 
     # What Slurm says.
 
@@ -207,12 +207,15 @@ class SlurmCluster:
         # After its last number, Slurm counts from the beginning: it may be somebody else's job by now.
         row = next((row for row in rows(answer.output) if row.is_ours), None)
         if row is None or row.state == "CANCELLED":
-            return await self._accounting.job(handle) or row
+            known = await self._accounting.job(handle)
+            return known._replace(waited=row.waited) if known and row else known or row
         return row
 
     async def last_words(self, handle: str, replica: ReplicaName) -> str:
         if self._words:
-            return await pools.disk.run(pools.OWN, self._read_words, handle, replica)
+            found = await pools.disk.run(pools.OWN, self._read_words, handle, replica)
+            if found:
+                return found
         row = await self._row(handle)
         return said(row.comment, str(replica), replica.role) if row else ""
 
@@ -235,6 +238,12 @@ class SlurmCluster:
         texts.insert(0, printed(_read(f"{self._words}{handle}-{replica.role}"), replica.index))
         return "\n".join(text for text in texts if text)[-_LONGEST_WORDS:]
 
+    async def nodes(self) -> list[ClusterNode]:
+        answer = await self._commands.run(*nodes.COMMAND)
+        if not answer.ok:
+            raise answer.unreachable()
+        return nodes.nodes(answer.output, self._settings.partition)
+
     def check(self, runner: RunnerCall) -> AsyncIterator[CheckResult]:
         return checks(self._commands, self._settings, runner, f"{NAMES}check")
 
@@ -244,19 +253,6 @@ def _handle(answer: Answer) -> str:
     lines = answer.output.split() if answer.ok else []
     number = lines[-1].partition(";")[0] if lines else ""
     return number if number.isdigit() else ""
-
-
-def _copy_once(source: Path, target: Path) -> None:
-    if target.exists():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{time.time_ns()}")
-    try:
-        shutil.copyfile(source, temporary)
-        temporary.chmod(0o644)
-        temporary.rename(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _read(path: str) -> str:

@@ -13,7 +13,8 @@ Several layouts are possible; `layouts` returns them in the order in which they 
 """
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from turnout.job import Resources, Role
@@ -108,18 +109,26 @@ def _need(resources: Resources, limited: bool) -> Need:
 def _balanced(needs: Sequence[Need], counts: Sequence[int], slots: int) -> Layout:
     """Each replica, the largest first, goes to the slot that has least so far."""
     total = _total(needs, counts)
-    loads = [(0.0, number, Need(0, 0, 0)) for number in range(slots)]
+    loads = [(0.0, number) for number in range(slots)]
     seats: list[list[int]] = [[] for _ in needs]
-    slot = Need(0, 0, 0)
     for role in _largest_first(needs):
-        weight = _weight(needs[role], total)
+        weight, taken = _weight(needs[role], total), seats[role]
         for _ in range(counts[role]):
-            load, number, used = loads[0]
-            used = used.plus(needs[role])
-            heapq.heapreplace(loads, (load + weight, number, used))
-            seats[role].append(number)
-            slot = slot.least_for(used)
-    return Layout(slot, slots, tuple(needs), tuple(map(tuple, seats)))
+            load, number = loads[0]
+            heapq.heapreplace(loads, (load + weight, number))
+            taken.append(number)
+    return Layout(_slot(needs, seats), slots, tuple(needs), tuple(map(tuple, seats)))
+
+
+def _slot(needs: Sequence[Need], seats: Sequence[Sequence[int]]) -> Need:
+    """The least that is enough for each slot."""
+    held = [Counter(taken) for taken in seats]
+    # Most slots hold the same: so many replicas of each role.
+    contents = {tuple(one[number] for one in held) for number in set().union(*seats)}
+    slot = Need(0, 0, 0)
+    for counts in contents:
+        slot = slot.least_for(_total(needs, counts))
+    return slot
 
 
 def _total(needs: Sequence[Need], counts: Sequence[int]) -> Need:
@@ -131,17 +140,34 @@ def _total(needs: Sequence[Need], counts: Sequence[int]) -> Need:
 
 def _fewest(needs: Sequence[Need], counts: Sequence[int], slot: Need) -> int:
     """How many slots of this size hold all replicas, each put into the first that has room."""
-    room: list[Need] = []
+    groups: list[tuple[Need, int]] = []
+    """Slots with the same room, and how many there are."""
     for role in _largest_first(needs):
-        need, first = needs[role], 0
-        for _ in range(counts[role]):
-            # Slots that were too full for the last replica are too full for its equals.
-            while first < len(room) and any(a < b for a, b in zip(room[first], need, strict=True)):
-                first += 1
-            if first == len(room):
-                room.append(slot)
-            room[first] = Need(*(a - b for a, b in zip(room[first], need, strict=True)))
-    return len(room)
+        need, left = needs[role], counts[role]
+        after: list[tuple[Need, int]] = []
+        for room, number in groups:
+            fit = _times_in(room, need)
+            full, rest = divmod(min(left, fit * number), fit) if fit else (0, 0)
+            left -= full * fit + rest
+            after += _split(room, number, need, fit, full, rest)
+        if left:
+            fit = _times_in(slot, need)
+            full, rest = divmod(left, fit)
+            after += _split(slot, full + (rest > 0), need, fit, full, rest)
+        groups = after
+    return sum(number for _, number in groups)
+
+
+def _times_in(room: Need, need: Need) -> int:
+    return min(have // want for have, want in zip(room, need, strict=True) if want)
+
+
+def _split(room: Need, number: int, need: Need, fit: int, full: int, rest: int) -> Iterator[tuple[Need, int]]:
+    """Of equal slots, some get as many replicas as fit, one gets the rest, and the others get none."""
+    parts = ((fit, full), (rest, 1 if rest else 0), (0, number - full - (rest > 0)))
+    for replicas, slots in parts:
+        if slots:
+            yield Need(*(a - b for a, b in zip(room, need.times(replicas), strict=True))), slots
 
 
 def _largest_first(needs: Sequence[Need]) -> list[int]:

@@ -26,14 +26,12 @@ COMMENT = "turnout:"
 OUT_OF_MEMORY = "out of memory"
 
 
-def sbatch(
-    gang: Gang, settings: SlurmSettings, layout: Layout, output: str, longest: float | None
-) -> list[str]:
+def sbatch(gang: Gang, settings: SlurmSettings, layout: Layout, longest: float | None) -> list[str]:
     """The command. `longest`: the partition's limit in minutes, if it is known."""
     slot = layout.slot
     command = [
         "sbatch", "--parsable", f"--job-name={gang.name}", "--no-requeue", "--export=ALL", "--chdir=/",
-        f"--output={output}", f"--error={output}", "--open-mode=append", f"--signal=B:TERM@{SIGNAL_SECONDS}",
+        "--output=/dev/null", "--error=/dev/null", f"--signal=B:TERM@{SIGNAL_SECONDS}",
         f"--time={minutes(gang.launch.spec, settings.time, longest)}",
         f"--ntasks={layout.slots}", *_resources(slot),
     ]  # fmt: skip
@@ -73,7 +71,7 @@ def script(gang: Gang, settings: SlurmSettings, layout: Layout, words: str, arch
             *_exports(gang.runner),
             f"start={shlex.quote(start_program())}",
             f"words={shlex.quote(words)}",
-            f"lead={lead} steps={len(roles)}",
+            f"lead={lead} steps={len(roles)} replicas={sum(role.replicas for role in roles)}",
             _PREPARE,
             *(_step(gang, settings, layout, number, archive) for number in range(len(roles))),
             _FINISH,
@@ -102,7 +100,7 @@ def _step(gang: Gang, settings: SlurmSettings, layout: Layout, number: int, arch
     runner = gang.runner
     address = f"{runner.cluster}/{gang.launch.attempt}"
     arguments = [runner.endpoint, address, role.name, runner.digest, archive]
-    call = [role.name, places, *options, settings.python, "-c"]
+    call = [role.name, places, *options, settings.python, "-S", "-c"]  # nobody needs what site adds
     return f'step {shlex.join(call)} "$start" {shlex.join(arguments)}'
 
 
@@ -128,23 +126,32 @@ def _whole_minutes(seconds: float) -> int:
 # srun finds is an option of it.
 _PREPARE = r"""
 umask 077
+TURNOUT_SLURM_JOB='' newline='
+'
 work=$(mktemp -d "${TMPDIR:-/tmp}/turnout-XXXXXX") || exit 1
-[ -n "$words" ] && words="$words$SLURM_JOB_ID-" || words="$work/words-"
+# A shared directory that is full must not keep anything from running, so it only gets copies.
+kept=${words:+$words$SLURM_JOB_ID-} words="$work/words-"
+if [ -n "$kept" ] && (: >>"${kept}batch") 2>/dev/null; then exec >>"${kept}batch" 2>&1; fi
 
-TURNOUT_SLURM_JOB=$(env | grep -v '^SLURM_JOB_GPUS=' | grep -E '^SLURM_(JOB_[A-Z_]+|JOBID|CLUSTER_NAME)=')
-export TURNOUT_SLURM_JOB
-nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
-tasks=$SLURM_TASKS_PER_NODE
-for name in $(env | sed -n 's/^\(SLURM_[A-Za-z0-9_]*\)=.*/\1/p'); do
-    case $name in
-        SLURM_JOB_ID | SLURM_CONF | SLURM_JWT | SLURM_NODE_ALIASES | SLURM_TMPDIR) ;;
-        *) unset "$name" ;;
+nodes=$SLURM_JOB_NODELIST tasks=$SLURM_TASKS_PER_NODE
+slurm=$(env | sed -n '/^SLURM_[A-Za-z0-9_]*=/p')
+while IFS= read -r line; do
+    case $line in
+        SLURM_JOB_GPUS=*) ;;
+        SLURM_JOB_*=* | SLURM_JOBID=* | SLURM_CLUSTER_NAME=*) TURNOUT_SLURM_JOB="$TURNOUT_SLURM_JOB$line$newline" ;;
     esac
-done
+    case $line in
+        SLURM_JOB_ID=* | SLURM_CONF=* | SLURM_JWT=* | SLURM_NODE_ALIASES=* | SLURM_TMPDIR=*) ;;
+        *=*) unset "${line%%=*}" ;;
+    esac
+done <<END
+$slurm
+END
+export TURNOUT_SLURM_JOB
 
 # The node of each slot: `2(x3),1` in $tasks are three nodes with two slots and one with one.
 slots() {
-    set -- $nodes
+    set -- $(scontrol show hostnames "$nodes")
     for item in $(echo "$tasks" | tr , ' '); do
         times=1
         case $item in *x*) times=${item#*x} times=${times%)} ;; esac
@@ -156,11 +163,29 @@ slots() {
         done
     done
 }
-slots >"$work/slots"
+[ $steps -eq 1 ] || slots >"$work/slots"
 
 # srun itself would kill the tasks at once if it got TERM.
 trap 'scancel --signal=TERM "$SLURM_JOB_ID" >/dev/null 2>&1' TERM
 
+# What srun says of a runner that ends while others of the gang go on becomes the comment, which squeue shows.
+follow() {
+    while IFS= read -r line || [ -n "$line" ]; do
+        printf '%s\n' "$line" >>"$words$1"
+        case $line in
+            "srun: error: "*": task"*": "*)
+                echo "$1: $line |" >>"$work/gone"
+                [ "$(wc -l <"$work/gone")" -gt $most_told ] || tell "$(tr '\n' ' ' <"$work/gone")"
+                ;;
+        esac
+    done
+}
+tell() {
+    text=$(printf '%s' "$1" | head -c @LONGEST@)
+    timeout 20 scontrol update "job=$SLURM_JOB_ID" "comment=@COMMENT@ $text" >/dev/null 2>&1
+}
+
+most_told=15
 not_started='^srun: (fatal|error: (Unable to c|Failure getting|Task launch|Application launch))'
 pids= roles= number=0
 # role, its slots or nothing, options of srun and the command
@@ -176,9 +201,16 @@ step() {
     (
         trap '' TERM
         if [ -n "$hosts" ]; then export SLURM_HOSTFILE="$hosts"; fi
-        srun --exact --immediate=60 --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --label --export=ALL \
+        set -- srun --exact --immediate=60 --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --label \
+            --export=ALL "$@"
+        if [ $replicas -gt 1 ]; then
+            { "$@" 2>&1; echo $? >"$work/$number.code"; } | follow "$role"
+            code=$(cat "$work/$number.code")
+        else
             "$@" >"$words$role" 2>&1
-        code=$?
+            code=$?
+        fi
+        [ $steps -gt 1 ] || exit $code
         touch "$work/ended-$role"
         # The other runners would wait for those of this role. A step that is not there yet gets no signal.
         if grep -qE "$not_started" "$words$role"; then
@@ -191,9 +223,9 @@ step() {
     ) &
     pids="$pids $!" roles="$roles $role"
 }
-"""
+""".replace("@LONGEST@", str(LONGEST_COMMENT)).replace("@COMMENT@", COMMENT)
 
-_FINISH = rf"""
+_FINISH = r"""
 code=0 failed= number=0
 for pid in $pids; do
     number=$((number + 1))
@@ -204,18 +236,20 @@ for pid in $pids; do
 done
 
 if [ -n "$failed" ]; then
-    say() {{
+    say() {
         for role in $roles; do
-            ! grep -qE 'Out Of Memory|oom.kill' "$words$role" || echo "{OUT_OF_MEMORY}: $role"
+            ! grep -qE 'Out Of Memory|oom.kill' "$words$role" || echo "@OUT_OF_MEMORY@: $role"
         done
         for role in $roles; do
             tail -n 20 "$words$role" | sed -e "s/^ *0*\([0-9][0-9]*\): /$role-\1: /" -e t -e "s/^/$role: /"
         done
-    }}
-    text=$(say | tr -c '[:print:]\n' '?' | sed 's/$/ |/' | tr '\n' ' ' | head -c {LONGEST_COMMENT})
-    timeout 20 scontrol update "job=$SLURM_JOB_ID" "comment={COMMENT} $text" >/dev/null 2>&1
+    }
+    tell "$(say | tr -c '[:print:]\n' '?' | sed 's/$/ |/' | tr '\n' ' ')"
 fi
-[ "$words" = "$work/words-" ] || find "$words"* -size 0 -exec rm -f {{}} + 2>/dev/null
+for role in ${kept:+$roles}; do
+    [ ! -s "$words$role" ] || cp "$words$role" "$kept$role" 2>/dev/null
+done
+[ -z "$kept" ] || [ -s "${kept}batch" ] || rm -f "${kept}batch"
 rm -rf "$work"
 exit $code
-"""
+""".replace("@OUT_OF_MEMORY@", OUT_OF_MEMORY)

@@ -4,18 +4,19 @@ The batch script carries the text of this file, `python3 -c <text> <endpoint> <g
 imports nothing of Turnout, and the oldest Python that it must understand well enough to complain is 3.6.
 """
 
-import contextlib
-import hashlib
+# Most nodes have the runner already. What only the others need is imported where it is used, as it takes longer than
+# all the rest.
 import os
 import stat
 import sys
-import tempfile
 import time
 
 OLDEST = (3, 8)
 PATIENCE = 86400.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 GAVE_UP = 75
+LISTING = "files"
+KEPT_SECONDS = 60 * 86400.0
 STEP_PREFIXES = ("SLURM_", "SRUN_", "PMI_", "PMIX_", "HOSTNAME")
 KEPT = ("SLURM_CONF", "SLURM_TMPDIR")
 
@@ -28,10 +29,53 @@ def main() -> None:
     endpoint, gang, role, digest, archive = sys.argv[1:6]
     index = os.environ["SLURM_PROCID"]
     leave_step()
-    if not (archive and is_whole(archive, digest)):
-        archive = fetch(f"{endpoint}/runner/v1/{digest}.pyz", digest)
-    python = sys.executable
-    os.execv(python, [python, archive, endpoint, f"{gang}/{role}-{index}"])
+    directory = cache()
+    unpacked = os.path.join(directory, f"runner-{digest}-{sys.implementation.cache_tag}")
+    address = f"{gang}/{role}-{index}"
+    if is_complete(unpacked) and touch(unpacked):
+        become(unpacked, [endpoint, address])
+    else:
+        if not (archive and is_whole(archive, digest)):
+            archive = fetch(f"{endpoint}/runner/v1/{digest}.pyz", digest, directory)
+        unpacked = unpack(archive, unpacked)
+        python = sys.executable
+        os.execv(python, [python, "-S", unpacked, endpoint, address])
+
+
+def become(directory: str, arguments: "list[str]") -> None:
+    """Runs what is in the directory in this process: a second start of Python would take as long as all the rest."""
+    from importlib.machinery import SourceFileLoader
+
+    path = os.path.join(directory, "__main__.py")
+    sys.argv[:] = [directory, *arguments]
+    sys.path[0] = directory
+    code = SourceFileLoader("__main__", path).get_code("__main__")
+    assert code is not None
+    exec(code, {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
+
+
+def is_complete(directory: str) -> bool:
+    """What cleans up temporary directories removes single files that nobody has read for long."""
+    try:
+        with open(os.path.join(directory, LISTING), encoding="utf-8") as file:
+            return set(file.read().splitlines()) <= set(files(directory))
+    except OSError:
+        return False
+
+
+def files(directory: str) -> "list[str]":
+    return [
+        os.path.join(top, name)[len(directory) :] for top, _, names in os.walk(directory) for name in names
+    ]
+
+
+def touch(path: str) -> bool:
+    """Whether it is there. A runner that is used is not old."""
+    try:
+        os.utime(path)
+    except OSError:
+        return False
+    return True
 
 
 def leave_step() -> None:
@@ -48,7 +92,39 @@ def leave_step() -> None:
         os.environ[name] = value
 
 
+def unpack(archive: str, target: str) -> str:
+    """The path of a directory with the runner, compiled for this interpreter; or else of the archive itself.
+
+    Python would compile what is in an archive at each start.
+    """
+    import compileall
+    import shutil
+    import tempfile
+    import zipfile
+
+    directory = os.path.dirname(target)
+    temporary = ""
+    try:
+        remove_old(directory)
+        temporary = tempfile.mkdtemp(dir=directory)
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(temporary)
+        compileall.compile_dir(temporary, quiet=2)
+        listed = "\n".join(files(temporary))
+        with open(os.path.join(temporary, LISTING), "w", encoding="utf-8") as listing:
+            listing.write(listed)
+        if os.path.isdir(target) and not is_complete(target):
+            os.rename(target, tempfile.mkdtemp(dir=directory))
+        os.rename(temporary, target)
+    except (OSError, zipfile.BadZipFile):  # the disk is full, or another runner was faster
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return target if is_complete(target) else archive
+
+
 def is_whole(path: str, digest: str) -> bool:
+    import hashlib
+
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest() == digest
@@ -56,11 +132,14 @@ def is_whole(path: str, digest: str) -> bool:
         return False
 
 
-def fetch(url: str, digest: str) -> str:
-    """The path of the runner, which stays in a directory of this user for the next one on this node."""
-    directory = cache()
+def fetch(url: str, digest: str, directory: str) -> str:
+    """The path of the runner, which stays in the directory for the next one on this node."""
+    import hashlib
+    import tempfile
+
     path = os.path.join(directory, f"runner-{digest}.pyz")
     if is_whole(path, digest):
+        touch(path)
         return path
     data = download(url)
     if hashlib.sha256(data).hexdigest() != digest:
@@ -72,14 +151,34 @@ def fetch(url: str, digest: str) -> str:
     return path
 
 
+def remove_old(directory: str) -> None:
+    """Runners of earlier versions. Those that still run were used lately: a use is as new as its file."""
+    import shutil
+
+    oldest = time.time() - KEPT_SECONDS
+    for entry in os.scandir(directory):
+        try:
+            if entry.stat(follow_symlinks=False).st_mtime >= oldest:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
+        except OSError:  # another runner was faster
+            continue
+
+
 def cache() -> str:
     """Nobody else can write to it. Where another user has taken its name, it is a new one."""
     path = os.path.join(scratch(), f"turnout-{os.getuid()}")
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
+    os.makedirs(path, 0o700, exist_ok=True)
     found = os.lstat(path)
     ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return path if ours else tempfile.mkdtemp(dir=scratch())
+    if ours:
+        return path
+    import tempfile
+
+    return tempfile.mkdtemp(dir=scratch())
 
 
 def scratch() -> str:
@@ -91,7 +190,6 @@ def scratch() -> str:
 
 def download(url: str) -> bytes:
     """Waits for a service that is away."""
-    # They take longer to import than all the rest, and most nodes have the runner already.
     import ssl
     import urllib.error
     import urllib.request

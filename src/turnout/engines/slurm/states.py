@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 from typing import NamedTuple
 
-from turnout.engines.remote import ClusterJob, EndKind, Phase
+from turnout.engines.remote import ClusterJob, EndKind, Gone, Phase
 from turnout.engines.slurm.script import COMMENT, OUT_OF_MEMORY
 
 SEPARATOR = "\x1f"
 NAMES = "turnout-"
 """What the names of our jobs begin with."""
-FORMAT = SEPARATOR.join(("%i", "%j", "%T", "%r", "%P", "%Q", "%N", "%k"))
+FORMAT = SEPARATOR.join(("%i", "%j", "%T", "%r", "%P", "%Q", "%N", "%V", "%S", "%k"))
 """For squeue."""
 
 
@@ -27,6 +28,8 @@ class Row(NamedTuple):
     comment: str = ""
     by: str = ""
     """Who cancelled it, where Slurm says."""
+    waited: float | None = None
+    """Seconds between its submission and its last start."""
 
     @property
     def is_ours(self) -> bool:
@@ -47,11 +50,22 @@ def _row(line: str) -> Row | None:
     fields = line.split(SEPARATOR)
     if len(fields) != FORMAT.count(SEPARATOR) + 1:
         return None
-    job, name, state, reason, partition, priority, nodes, comment = fields
+    job, name, state, reason, partition, priority, nodes, submitted, started, comment = fields
     return Row(
         job, name, state, reason, partition, int(priority) if priority.isdigit() else 0,
         "" if nodes == "(null)" else nodes, "" if comment == "(null)" else comment,
+        waited=_seconds_between(submitted, started),
     )  # fmt: skip
+
+
+def _seconds_between(earlier: str, later: str) -> float | None:
+    """None: one of them is not known. Both are seconds since 1970, or where ssh loses the variable, local times."""
+    if earlier.isdigit() and later.isdigit():
+        return float(int(later) - int(earlier))
+    try:
+        return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+    except ValueError:
+        return None
 
 
 def cluster_job(row: Row, before: int | None = None) -> ClusterJob:
@@ -65,9 +79,9 @@ def cluster_job(row: Row, before: int | None = None) -> ClusterJob:
         end, words = EndKind.OUT_OF_MEMORY, STATES["OUT_OF_MEMORY"][2]
     if row.by:
         words = f"{words} by {row.by}"
-    if phase is Phase.RUNNING and not words:
-        return ClusterJob(row.job, row.name, phase, nodes=row.nodes)
-    return ClusterJob(row.job, row.name, phase, f"Slurm: {words.format(state=row.state)}", end, row.nodes)
+    why = f"Slurm: {words.format(state=row.state)}" if words else ""
+    gone = _gone(row.comment) if phase is Phase.RUNNING else {}
+    return ClusterJob(row.job, row.name, phase, why, end, row.nodes, row.waited, gone)
 
 
 # state: (phase, how it ended, in words)
@@ -242,6 +256,21 @@ def said(comment: str, replica: str, role: str) -> str:
     entries = [entry.strip() for entry in comment.removeprefix(COMMENT).split(" |")]
     wanted = (f"{replica}: ", f"{role}: ")
     return "\n".join(_shown(entry, wanted) for entry in entries if entry.startswith(wanted))
+
+
+def _gone(comment: str) -> dict[str, Gone]:
+    """The replicas of which srun said, in the comment of the batch script, that they have ended."""
+    found: dict[str, Gone] = {}
+    for role, tasks in _TASKS.findall(comment) if comment.startswith(COMMENT) else ():
+        for part in tasks.split(","):
+            first, _, last = part.partition("-")
+            for index in range(int(first), int(last or first) + 1):
+                found[f"{role}-{index}"] = Gone(EndKind.EXITED)
+    return found
+
+
+# `worker: srun: error: node3: tasks 0-2,5: Killed`
+_TASKS = re.compile(r"([\w.-]+): srun: error: [^:|]+: tasks? (\d+(?:[-,]\d+)*): ")
 
 
 def _shown(entry: str, prefixes: tuple[str, ...]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 
 from . import kernel, settings
@@ -18,8 +17,8 @@ def main() -> int:
     kernel.hide()
     try:
         found = settings.read(sys.argv[1:])
-        home = Home(found.scratch, found.attempt, found.replica)
-        return Runner(found, Gateway(found, secrets.token_hex(16)), home).run()
+        home = Home(found.home) if found.home else Home.make(found.scratch, found.attempt, found.replica)
+        return Runner(found, Gateway(found, os.urandom(16).hex()), home).run()
     except Unusable as error:
         say(str(error))
     except OSError as error:
@@ -27,8 +26,12 @@ def main() -> int:
     return GAVE_UP
 
 
-if __name__ == "__main__":
+def run() -> None:
     code = main()
     sys.stderr.flush()
     # Not sys.exit: it would wait for threads that wait for the service.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    run()

@@ -5,22 +5,18 @@ Every call is idempotent, so one whose answer was lost is made again. Each threa
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import hmac
-import http.client
 import json
-import random
+import os
 import socket
-import ssl
+import sys
 import threading
 import time
-from typing import Any, Dict, NamedTuple, Optional
-from urllib.parse import urlsplit
+from typing import Any, Dict, Optional
 
 from .diagnostics import say
 from .errors import Fenced, Gone, Refused, Unreachable
-from .settings import Settings
+from .http1 import Answer, Connection
+from .settings import Settings, split_endpoint
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_HURRIED = 0.2, 15.0, 1.0
 _CONNECT_SECONDS = 10.0
@@ -32,54 +28,24 @@ _MOST_MESSAGE = 500
 Document = Dict[str, Any]
 
 
-class Answer(NamedTuple):
-    status: int
-    headers: http.client.HTTPMessage
-    body: bytes
-
-
-class WrongCertificate(ssl.SSLError):
+class WrongCertificate(OSError):
     def __str__(self) -> str:
         return "the certificate of the service is not the one of TURNOUT_FINGERPRINT"
-
-
-class PinnedConnection(http.client.HTTPSConnection):
-    """Accepts one certificate only. Nothing is sent before it was compared."""
-
-    def __init__(self, host: str, port: Optional[int], timeout: float, fingerprint: str) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        super().__init__(host, port, timeout=timeout, context=context)
-        self._fingerprint = fingerprint
-
-    def connect(self) -> None:
-        super().connect()
-        assert isinstance(self.sock, ssl.SSLSocket)
-        certificate = self.sock.getpeercert(binary_form=True) or b""
-        if not hmac.compare_digest(hashlib.sha256(certificate).hexdigest(), self._fingerprint):
-            self.close()
-            raise WrongCertificate
 
 
 class Gateway:
     """The runner gateway of the service. All methods raise Fenced, Gone, Refused or Unreachable."""
 
     def __init__(self, settings: Settings, instance: str) -> None:
-        self._url = urlsplit(settings.endpoint)
+        self.endpoint = split_endpoint(settings.endpoint)
         self._fingerprint = settings.fingerprint
-        self._path = f"{self._url.path}/runner/v1/{settings.attempt}/{settings.replica}/"
+        self._path = f"{self.endpoint.path}/runner/v1/{settings.attempt}/{settings.replica}/"
         self.headers = {"Authorization": f"Bearer {settings.token}", "X-Turnout-Runner": instance}
         self._patience = settings.patience
         self._deadline: Optional[float] = None
         self._hurried = threading.Event()
         self._local = threading.local()
         self._away = False
-
-    @property
-    def prefix(self) -> str:
-        """The path of the endpoint, which precedes all other paths."""
-        return self._url.path
 
     def hurry(self, seconds: float) -> None:
         """From now on all calls together have this time. Calls that wait try again at once."""
@@ -107,63 +73,67 @@ class Gateway:
                         return found
                 trouble = f"it answered {answer.status}"
                 _raise_if_final(name, answer)
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, ValueError) as error:
                 trouble = describe(error)
             self._missed(name, trouble)
             self._wait(name, begun, pause, trouble)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def request(
-        self, method: str, path: str, data: Optional[bytes], headers: Dict[str, str], timeout: float
-    ) -> Answer:
-        """One try. Raises OSError or HTTPException."""
+    def request(self, method: str, path: str, data: bytes, headers: Dict[str, str], timeout: float) -> Answer:
+        """One try. Raises OSError."""
         reused = self._connected()
         try:
             return self._exchange(method, path, data, headers, timeout)
-        except (OSError, http.client.HTTPException):
+        except OSError:
             self.disconnect()
             if not reused:
                 raise
         # The service closes connections that were quiet for a while.
         try:
             return self._exchange(method, path, data, headers, timeout)
-        except (OSError, http.client.HTTPException):
+        except OSError:
             self.disconnect()
             raise
 
-    def connect(self) -> http.client.HTTPConnection:
-        """A new connection to the service, which the caller closes."""
-        host = self._url.hostname or ""
-        if self._url.scheme == "http":
-            return http.client.HTTPConnection(host, self._url.port, timeout=_CONNECT_SECONDS)
-        if self._fingerprint:
-            return PinnedConnection(host, self._url.port, _CONNECT_SECONDS, self._fingerprint)
-        return http.client.HTTPSConnection(host, self._url.port, timeout=_CONNECT_SECONDS)
+    def secure(self, plain: socket.socket) -> socket.socket:
+        """Makes a TLS connection to the service of a plain one. Nothing is sent before its certificate was checked."""
+        import ssl  # not every service has TLS
+
+        if not self._fingerprint:
+            return ssl.create_default_context().wrap_socket(plain, server_hostname=self.endpoint.host)
+        import hashlib
+        import hmac
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        secured = context.wrap_socket(plain, server_hostname=self.endpoint.host)
+        certificate = secured.getpeercert(binary_form=True) or b""
+        if not hmac.compare_digest(hashlib.sha256(certificate).hexdigest(), self._fingerprint):
+            secured.close()
+            raise WrongCertificate
+        return secured
 
     def disconnect(self) -> None:
         """Closes the connection of this thread."""
         connection = getattr(self._local, "connection", None)
         if connection is not None:
-            with contextlib.suppress(OSError):
-                connection.close()
+            connection.close()
             self._local.connection = None
 
     def _connected(self) -> bool:
         connection = getattr(self._local, "connection", None)
-        return connection is not None and connection.sock is not None
+        return connection is not None and not connection.closed
 
     def _exchange(
-        self, method: str, path: str, data: Optional[bytes], headers: Dict[str, str], timeout: float
+        self, method: str, path: str, data: bytes, headers: Dict[str, str], timeout: float
     ) -> Answer:
         if not self._connected():
-            connection = self._local.connection = self.connect()
-            connection.connect()
-            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = self._local.connection
-        connection.sock.settimeout(timeout)
-        connection.request(method, path, body=data, headers={**headers, **self.headers})
-        response = connection.getresponse()
-        return Answer(response.status, response.headers, response.read())
+            wrap = self.secure if self.endpoint.scheme == "https" else None
+            host, port = self.endpoint.host, self.endpoint.port
+            self._local.connection = Connection(host, port, _CONNECT_SECONDS, wrap)
+        connection: Connection = self._local.connection
+        return connection.exchange(method, path, data, {**headers, **self.headers}, timeout)
 
     def _wait(self, name: str, begun: float, pause: float, trouble: str) -> None:
         now = time.monotonic()
@@ -173,7 +143,7 @@ class Gateway:
             pause = min(pause, _LONGEST_HURRIED)
         if now >= until:
             raise Unreachable(f"the service did not take `{name}` for {now - begun:.0f} s: {trouble}")
-        pause = min(pause * random.uniform(0.5, 1.0), max(until - now, 0.01))
+        pause = min(pause * (0.5 + os.urandom(1)[0] / 510), max(until - now, 0.01))
         if self._hurried.is_set():
             time.sleep(pause)
         else:
@@ -194,8 +164,9 @@ def describe(error: BaseException) -> str:
     """A short text without the details of a request: those may contain a signature."""
     if isinstance(error, WrongCertificate):
         return str(error)
-    if isinstance(error, ssl.SSLError):
-        return f"TLS: {error.reason or error.__class__.__name__}"
+    ssl = sys.modules.get("ssl")
+    if ssl and isinstance(error, ssl.SSLError):
+        return f"TLS: {getattr(error, 'reason', '') or error.__class__.__name__}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, socket.timeout):

@@ -6,23 +6,28 @@ import contextlib
 import json
 import os
 import shlex
-import shutil
 import sys
-import tempfile
 from typing import Any, Dict
 
 from .plan import Plan
 
 _SHIMS = ("python", "python2", "python3")
+_MODULES_ZIP = "modules.zip"
 INCOMING = "incoming"
 """Objects that are being fetched."""
 _OWN = (INCOMING,)
 
 
 class Home:
-    def __init__(self, scratch: str, attempt: str, replica: str) -> None:
+    def __init__(self, path: str) -> None:
         """Raises OSError."""
-        self.path = tempfile.mkdtemp(prefix=f"turnout-{attempt}_{replica}-", dir=scratch)
+        self.path = path
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    @staticmethod
+    def make(scratch: str, attempt: str, replica: str) -> Home:
+        """A new directory. Raises OSError."""
+        return Home(os.path.join(scratch, f"turnout-{attempt}_{replica}-{os.urandom(8).hex()}"))
 
     def __truediv__(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -41,6 +46,17 @@ class Home:
             os.makedirs(self / "shims", mode=0o700, exist_ok=True)
             for name in _SHIMS:
                 self._write_shim(self / f"shims/{name}", plan.python or sys.executable)
+        if "TURNOUT_MODULES" in plan.env:
+            self._write_modules(self / f"shims/{_MODULES_ZIP}")
+
+    def _write_modules(self, path: str) -> None:
+        """The modules that programs import, which are in the runner's own package."""
+        import pkgutil  # most jobs do not need it, and it takes a millisecond
+
+        data = pkgutil.get_data(__name__.rpartition(".")[0], _MODULES_ZIP) or b""
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
 
     def _write_shim(self, path: str, python: str) -> None:
         """A script: through a link, the interpreter of an environment would not find it."""
@@ -60,7 +76,7 @@ class Home:
 
     def remove(self) -> None:
         _make_removable(self.path)
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
 
     def _inside(self, name: str) -> str:
         path = os.path.normpath(self / name)
@@ -77,3 +93,17 @@ def _make_removable(path: str) -> None:
             if not os.path.islink(below):
                 with contextlib.suppress(OSError):
                     os.chmod(below, 0o700)
+
+
+def _remove(path: str) -> None:
+    """As much of it as can be removed."""
+    for directory, names, files in os.walk(path, topdown=False):
+        for name in (*files, *names):
+            below = os.path.join(directory, name)
+            with contextlib.suppress(OSError):
+                if name in files or os.path.islink(below):
+                    os.unlink(below)
+                else:
+                    os.rmdir(below)
+    with contextlib.suppress(OSError):
+        os.rmdir(path)

@@ -1,10 +1,36 @@
-"""Whether the kernel killed a process because the memory of this cgroup ran out."""
+"""Whether the kernel killed a process because the memory of this cgroup ran out; and a limit of our own."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import Iterator, Optional
+
+from . import tree, usage
+
+_CHECK_SECONDS = 0.25
+_NEVER = float("inf")
+
+
+class MemoryLimit:
+    """What the processes of the program may use together. For clusters that do not enforce it themselves."""
+
+    def __init__(self, limit: int) -> None:
+        """0: no limit."""
+        self._limit = limit
+        self.due = time.monotonic() if limit else _NEVER
+        """When it has to be checked again."""
+
+    def exceeded(self) -> bool:
+        if time.monotonic() < self.due:
+            return False
+        self.due = time.monotonic() + _CHECK_SECONDS
+        return usage.measure(tree.descendants()).memory > self._limit
+
+    @property
+    def message(self) -> str:
+        return f"it used more memory than the {self._limit >> 20} MiB that it had asked for"
 
 
 def kills() -> Optional[int]:

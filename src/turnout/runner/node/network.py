@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import random
+import os
 import socket
 from typing import List, Tuple
-from urllib.parse import urlsplit
 
 from .errors import StagingError
+from .settings import split_endpoint
 
 _LOWEST, _HIGHEST = 10000, 65535
 _TRIES = 2000
@@ -16,10 +16,9 @@ _TRIES = 2000
 
 def find_address(endpoint: str) -> str:
     """The address from which this node reaches the service. Nothing is sent."""
-    url = urlsplit(endpoint)
-    port = url.port or (443 if url.scheme == "https" else 80)
+    url = split_endpoint(endpoint)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(url.hostname, port, type=socket.SOCK_DGRAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
             return probe.getsockname()[0]
@@ -40,7 +39,7 @@ class Ports:
         for _ in range(_TRIES):
             if len(self._sockets) == count:
                 break
-            port = random.randint(_LOWEST, _HIGHEST)
+            port = _LOWEST + int.from_bytes(os.urandom(4), "big") % (_HIGHEST - _LOWEST + 1)
             if not low <= port <= high:
                 self._take(port)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 import time
@@ -54,7 +53,7 @@ class Preparation:
         """Raises RunnerError."""
         body = {
             "engine_id": self._settings.engine_id,
-            "node": socket.gethostname(),
+            "node": self._settings.node,
             "pid": os.getpid(),
             "python": sys.version.split()[0],
             "version": VERSION,
@@ -67,7 +66,7 @@ class Preparation:
     def run(self, ports: int) -> Ready:
         """Raises RunnerError, StagingError, OSError, Cancelled or GivenUp."""
         held = Ports(ports)
-        bwrap = sandbox.find()
+        bwrap = "" if self._settings.home else sandbox.find()
         plan = self._arrive(held, bwrap)
         self._home.prepare(plan)
         return Ready(plan, held, bwrap, self._stage(plan) if plan.mounts else None)
@@ -92,6 +91,8 @@ class Preparation:
             "python": sys.executable,
             "path": self._settings.environment.get("PATH", ""),
             "sandbox": bool(bwrap),
+            "mounted": bool(self._settings.home),
+            "host": os.uname().nodename,
         }
         while True:
             begun = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import json
 import os
 import re
@@ -12,9 +11,8 @@ import resource
 import select
 import signal
 import subprocess
-import tempfile
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import BinaryIO, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from . import kernel, sandbox
 from .errors import NotStarted
@@ -104,7 +102,7 @@ class Launcher:
             return _bare(run, argv, env, self._plan.cwd)
         chosen = sandbox.options(self.binds, env, self._plan.cwd)
         try:
-            with tempfile.TemporaryFile(dir=self._home.path) as file:
+            with _unnamed_file(self._home) as file:
                 file.write(b"".join(os.fsencode(option) + b"\0" for option in chosen))
                 file.seek(0)
                 command = [self._bwrap, "--args", str(file.fileno())]
@@ -114,6 +112,13 @@ class Launcher:
                 return run([*command, "--", *argv], {}, "/", *passed)
         except OSError as error:
             raise NotStarted("staging", None, f"the sandbox could not be made: {error.strerror}") from None
+
+
+def _unnamed_file(home: Home) -> BinaryIO:
+    path = home / f"options-{os.urandom(8).hex()}"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(path)
+    return os.fdopen(fd, "w+b")
 
 
 class Program:
@@ -254,10 +259,11 @@ def _no_directory(path: str, reason: str) -> NotStarted:
 
 
 def _inherit(patterns: List[str], environment: Dict[str, str]) -> Dict[str, str]:
+    # The module for patterns would compile each of them.
+    names = {pattern for pattern in patterns if not pattern.endswith("*")}
+    beginnings = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
     return {
-        name: value
-        for name, value in environment.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        name: value for name, value in environment.items() if name in names or name.startswith(beginnings)
     }
 
 

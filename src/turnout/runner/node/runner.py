@@ -19,6 +19,7 @@ from .diagnostics import say
 from .errors import Cancelled, Fenced, Gone, NotStarted, Refused, RunnerError, StagingError, Unreachable
 from .home import Home
 from .mailbox import Mailbox
+from .memory import MemoryLimit
 from .output import Output
 from .preparation import GivenUp, Preparation, Ready
 from .process import Exit, Launcher, Program
@@ -26,11 +27,11 @@ from .relay import Relay
 from .reporter import MetricsFile, Reporter
 from .sandbox import find_source
 from .settings import Settings
-from .shells import Shells
 from .usage import Usage
 
 if TYPE_CHECKING:
     from .save import PeriodicSaves
+    from .shells import Shells
 
 GAVE_UP = 75
 """EX_TEMPFAIL"""
@@ -41,6 +42,7 @@ _CLEANUP_SECONDS, _CLEANUP_PAUSE = 10.0, 0.005
 _SHORTEST_POLL = 0.2
 _SIGNAL_SECONDS = 0.2
 _NEVER = float("inf")
+_OUT_OF_MEMORY = "out of memory"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -55,7 +57,7 @@ class Runner:
         self._output = Output(home)
         self._relay = Relay(self._output)
         self._reporter: Optional[Reporter] = None
-        self._shells = Shells(gateway)
+        self._shells: Optional[Shells] = None
         self._ready: Optional[Ready] = None
         self._launcher: Optional[Launcher] = None
         self._periodic: Optional[PeriodicSaves] = None
@@ -70,6 +72,7 @@ class Runner:
         self._cause = ""
         self._killed = False
         self._memory_kills: Optional[int] = None
+        self._memory = MemoryLimit(0)
         self._limit_at = self._kill_at = _NEVER
         self._signal = 0
         self._signalled = False
@@ -137,6 +140,7 @@ class Runner:
         self._cause, self._killed, self._over, self._exit = "", False, False, None
         self._kill_at = _NEVER
         self._memory_kills = memory.kills()
+        self._memory = MemoryLimit(plan.memory if self._settings.enforce_memory else 0)
         self._ready.ports.release()
         try:
             self._program = Program(self._launcher, plan.argv, self._relay.writers, self._output.paths[1])
@@ -166,7 +170,8 @@ class Runner:
                 return
             if not pid:
                 return
-            self._shells.reaped(pid, status)
+            if self._shells:
+                self._shells.reaped(pid, status)
             if self._program and pid == self._program.child:
                 self._on_program_end(self._program, status)
 
@@ -186,7 +191,9 @@ class Runner:
             cause, message = (self._cause, "") if self._cause else (error.cause, str(error))
         killed = self._exit is not None and self._exit.killed and not self._killed
         if killed and memory.rose(self._memory_kills, memory.kills()):
-            cause, message = "out of memory", "the kernel killed it because the memory of its job ran out"
+            cause, message = _OUT_OF_MEMORY, "the kernel killed it because the memory of its job ran out"
+        elif cause == _OUT_OF_MEMORY:
+            message = self._memory.message
         self._report_end(cause, self._exit, message)
 
     def _is_terminated(self, exit: Exit) -> bool:
@@ -247,13 +254,17 @@ class Runner:
         now = time.monotonic()
         if self._ready and self._counts_limit and now >= self._limit_at:
             self._stop("time limit", self._ready.plan.grace)
+        if self._counts_limit and self._memory.exceeded():
+            self._stop(_OUT_OF_MEMORY, 0)
+            now = time.monotonic()
         if now >= self._kill_at and self._program:
             self._kill_at = _NEVER
             self._killed = True
             tree.kill()
 
     def _seconds_left(self) -> Optional[float]:
-        due = min(self._kill_at, self._limit_at if self._counts_limit else _NEVER)
+        limits = min(self._limit_at, self._memory.due) if self._counts_limit else _NEVER
+        due = min(self._kill_at, limits)
         return None if due == _NEVER else max(due - time.monotonic(), 0)
 
     def _kill_rest(self) -> None:
@@ -306,6 +317,9 @@ class Runner:
             self._obey_save({})
 
     def _obey_shell(self, order: Document) -> None:
+        from .shells import Shells  # few replicas have one
+
+        self._shells = self._shells or Shells(self._gateway)
         launcher = self._launcher if self._program else None
         allowed = self._ready is not None and self._ready.plan.shell
         self._shells.open(order, launcher, allowed)

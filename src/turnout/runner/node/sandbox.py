@@ -7,12 +7,12 @@ directory in memory into which everything that the real one contains is bound, a
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from typing import Dict, Iterator, List, Set, Tuple
 
 from .errors import NotStarted
 from .plan import Bind
+from .settings import find_program
 
 _CHECK_SECONDS = 20
 _MOST_ARGUMENTS = 8900
@@ -22,7 +22,7 @@ _OWN = ["--die-with-parent"]
 
 def find() -> str:
     """The path of a bubblewrap that works here; empty: there is none."""
-    program = shutil.which("bwrap")
+    program = find_program("bwrap")
     if not program:
         return ""
     command = [program, *_options(), "--dev-bind", "/", "/", "--tmpfs", "/tmp", "true"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import socket
 from typing import Any, BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
@@ -52,6 +53,20 @@ class SignedRequest(NamedTuple):
     @staticmethod
     def decode(document: Dict[str, Any]) -> SignedRequest:
         return SignedRequest(document["method"], document["url"], dict(document.get("headers") or {}))
+
+
+class ServiceConnection(http.client.HTTPConnection):
+    """A connection to the service itself."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(gateway.endpoint.host, gateway.endpoint.port, timeout=_SECONDS)
+        self._gateway = gateway
+
+    def connect(self) -> None:
+        super().connect()
+        if self._gateway.endpoint.scheme == "https":
+            assert isinstance(self.sock, socket.socket)
+            self.sock = self._gateway.secure(self.sock)
 
 
 class Transfers:
@@ -121,7 +136,7 @@ class Transfers:
 
     def _connect(self, request: SignedRequest) -> Tuple[http.client.HTTPConnection, str]:
         if request.url.startswith("/"):
-            return self._gateway.connect(), self._gateway.prefix + request.url
+            return ServiceConnection(self._gateway), self._gateway.endpoint.path + request.url
         url = urlsplit(request.url)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise Denied("its address is neither http nor https")

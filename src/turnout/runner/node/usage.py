@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from . import tree
 from .plan import Plan
+from .settings import find_program
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -92,7 +92,7 @@ class _Gpus:
     """Percentages by nvidia-smi, averaged over the devices of this replica."""
 
     def __init__(self, env: Dict[str, str]) -> None:
-        self._program = shutil.which("nvidia-smi")
+        self._program = find_program("nvidia-smi")
         self._devices = env.get("CUDA_VISIBLE_DEVICES")
         self.busy = False
 
