@@ -10,8 +10,9 @@ import stat
 import string
 import time
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from turnout.errors import Denied, Invalid, Misconfigured
 from turnout.job import Asset
@@ -45,15 +46,31 @@ class Key(NamedTuple):
         return f"Key({self.id!r}, project={self.project!r})"
 
 
+class FindsKeys(Protocol):
+    """What checks a signature: `Keys`, or `JobKeys`, which knows the keys of running jobs too."""
+
+    @property
+    def root(self) -> Key: ...
+    def find(self, key_id: str) -> Key | None: ...
+    def accepts_session(self, key_id: str, session: str) -> bool: ...
+    def watch(self, key_id: str) -> AbstractContextManager[asyncio.Event]: ...
+
+
 class Keys:
     """The root key and, after `open`, the keys of projects, which are in the store and cached in memory."""
 
     def __init__(self, root: Key) -> None:
-        self.root = root
+        self._root = root
         self._keys = {root.id: root}
         self._store: Store | None = None
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._revoked: set[str] = set()
+        self.local_user = ""
+        """The user that every caller is, if the service has no authentication."""
+
+    @property
+    def root(self) -> Key:
+        return self._root
 
     async def open(self, store: Store) -> None:
         """Load the keys from the store; new keys are stored there."""
@@ -80,9 +97,17 @@ class Keys:
     def find(self, key_id: str) -> Key | None:
         return self._keys.get(key_id)
 
+    def accepts_session(self, key_id: str, session: str) -> bool:
+        """Always: these keys have no session tokens, and those that clients send are ignored."""
+        return True
+
     def all(self) -> list[Key]:
         """Root first, then the oldest."""
         return [self.root, *(key for key in self._keys.values() if not key.root)]
+
+    def name_of(self, key_id: str) -> str:
+        """What records call the owner of a key: `root`, the local user, or the id of a project's key."""
+        return self.local_user or ("root" if key_id == self.root.id else key_id)
 
     async def create(self, project: str, label: str = "", public: bytes = b"") -> Key:
         """On disk when it returns. `public` is the public key of a service account. Raises Invalid."""
@@ -110,10 +135,18 @@ class Keys:
         await self._opened().keys.remove(key_id)
         key = self._keys.pop(key_id, None)
         self._revoked.add(key_id)
-        for event in self._watchers.get(key_id, ()):
-            event.set()
+        self.end_requests(key_id)
         if key and key.public:
             await self._opened().assets.delete(key.project, _ACCOUNT, key_id)
+
+    def end_requests(self, key_id: str) -> None:
+        """Ends the long requests that are under way with this key."""
+        for event in self._watchers.get(key_id, ()):
+            event.set()
+
+    def watched(self) -> list[str]:
+        """The ids of the keys with which long requests are under way."""
+        return list(self._watchers)
 
     @contextlib.contextmanager
     def watch(self, key_id: str) -> Generator[asyncio.Event]:

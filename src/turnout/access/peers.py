@@ -1,12 +1,15 @@
 """Whether a local connection comes from the user who runs the service."""
 
 import os
+import pwd
 from pathlib import Path
 
 from turnout.access.socket_owner import socket_owner
 
 GATEWAY_HEADER = "X-Turnout-Gateway"
 """Its value is a secret of the service and its gRPC process, which sends it for callers that it has checked."""
+PEER_HEADER = "X-Turnout-Peer"
+"""The address of that process's caller."""
 
 _NAMESPACES = ("user", "pid", "net")
 _MARKERS = (b"TURNOUT_REPLICA=", b"TURNOUT_KEEPER=")
@@ -27,6 +30,14 @@ def same_user(client: tuple[str, int], server: tuple[str, int], user: int | None
     if found is None or found.uid != user:
         return False
     return user == 0 or _is_of_operator(f"{client} {found.inode}", str(found.inode))
+
+
+def user_name() -> str:
+    """Of the user who runs this program."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _is_of_operator(key: str, inode: str) -> bool:

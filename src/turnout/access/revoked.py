@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
-from turnout.access.keys import Keys
+from turnout.access.keys import FindsKeys
 from turnout.errors import Unauthenticated
 
 T = TypeVar("T")
 
 
-async def unless_revoked(keys: Keys, key_id: str, work: Coroutine[Any, Any, T]) -> T:
+async def unless_revoked(keys: FindsKeys, key_id: str, work: Coroutine[Any, Any, T]) -> T:
     """Returns the result of `work`. Cancels it and raises Unauthenticated when the key is revoked."""
     task = asyncio.ensure_future(work)
     with keys.watch(key_id) as revoked:
@@ -26,7 +26,7 @@ async def unless_revoked(keys: Keys, key_id: str, work: Coroutine[Any, Any, T]) 
             await asyncio.gather(task, ending, return_exceptions=True)
 
 
-async def until_revoked(keys: Keys, key_id: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def until_revoked(keys: FindsKeys, key_id: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yields the stream until the key is revoked."""
     while True:
         try:
@@ -38,7 +38,9 @@ async def until_revoked(keys: Keys, key_id: str, stream: AsyncIterator[bytes]) -
         yield piece
 
 
-async def accepted_until_revoked(keys: Keys, key_id: str, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def accepted_until_revoked(
+    keys: FindsKeys, key_id: str, body: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
     """Yields the body of a request. Raises Unauthenticated between two pieces if the key is revoked."""
     while (piece := await unless_revoked(keys, key_id, _next(body))) is not None:
         yield piece

@@ -41,7 +41,6 @@ class Problem(Enum):
     NOT_SIGNED = auto()
     NO_PAYLOAD_HASH = auto()
     NO_TIME = auto()
-    OLD_VERSION = auto()
     SKEWED = auto()
     UNKNOWN_KEY = auto()
     UNSIGNED_HEADERS = auto()
@@ -157,12 +156,6 @@ def check_signature(key: Key | None, key_id: str, expected: str, given: str) -> 
 
 def _in_header(request: HttpRequest, now: float) -> Claim:
     text = request.header("authorization").strip()
-    if text.startswith("AWS "):
-        raise SignatureError(
-            Problem.OLD_VERSION,
-            "Signature version 2 is supported in presigned URLs only: sign with AWS4-HMAC-SHA256, "
-            'which in boto3 is Config(signature_version="s3v4").',
-        )
     if not text:
         raise SignatureError(Problem.NOT_SIGNED, "Access denied: the request is not signed.")
     found = parse_authorization(text, ALGORITHM)

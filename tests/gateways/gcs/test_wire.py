@@ -301,3 +301,20 @@ def test_metadata_that_is_none_is_refused(http, metadata):
     media(http, "strange", "x", b"x")
     answer = http.patch("/storage/v1/b/strange/o/x", json={"metadata": metadata})
     assert (answer.status_code, "metadata" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 50_000, b'{"a":' * 10_000, b'{"name": "\xff"}', b'{"name": "\\ud800"}', b"5"]
+)
+def test_a_body_that_is_no_document(http, body: bytes):
+    for method, path in (
+        ("POST", "/storage/v1/b"),
+        ("PATCH", "/storage/v1/b/raw/o/x"),
+        ("POST", "/turnout/v1/keys"),
+    ):
+        headers = {
+            "Authorization": f"Bearer {make_token(KEY, time.time())}",
+            "Content-Type": "application/json",
+        }
+        answer = http.request(method, path, content=body, headers=headers)
+        assert answer.status_code == 400, (method, path, answer.text)

@@ -157,10 +157,10 @@ def test_operations_and_locations(client: Any, rest: Stub):
     assert rest.last.target == "/v1/projects/p1/locations"
 
 
-def test_only_the_token_is_handed_on(client: Any, rest: Stub):
+def test_only_the_token_and_the_peer_are_handed_on(client: Any, rest: Stub):
     client.get_custom_job(name=JOB, metadata=[("authorization", "Bearer t0ken"), ("x-other", "1")])
     assert rest.last.headers["authorization"] == "Bearer t0ken"
-    assert set(rest.last.headers) == {"host", "content-type", "authorization"}
+    assert set(rest.last.headers) == {"host", "content-type", "authorization", "x-turnout-peer"}
     client.get_custom_job(name=JOB)
     assert "authorization" not in rest.last.headers
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
 
 from tests.gateways.s3.conftest import OTHER, ROOT, Gateway
 from turnout.access import sigv2
@@ -129,9 +130,18 @@ class TestVersion2:
         for wrong in (changed(url, AWSAccessKeyId="\udcff"), changed(url, Signature="x")):
             assert send(wrong, "PUT", b"x", Content_Type="")[0] in (400, 403)
 
-    def test_not_in_a_header(self, gateway: Gateway):
-        status, text = send(gateway.url + "/v2/a", Authorization="AWS AKIDtest:c2ln")
-        assert (status, b"presigned URLs only" in text) == (400, True)
+    def test_in_a_header(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch):
+        client = gateway.client(signature_version="s3")
+        client.put_object(Bucket="v2", Key="ü/header", Body=b"x", Metadata={"a": "b"})
+        assert client.list_objects(Bucket="v2", Prefix="ü")["Contents"][0]["Key"] == "ü/header"
+        wrong = gateway.client(secret="wrong", signature_version="s3")
+        with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
+            wrong.list_objects(Bucket="v2")
+        for authorization in ("AWS AKIDtest:c2ln", "AWS x", "AWS :", "OBS AKIDtest:c2ln", "OBS"):
+            assert send(gateway.url + "/v2/a", Authorization=authorization)[0] in (400, 403)
+        monkeypatch.setattr(gateway, "clock", lambda: time.time() + 901)
+        with pytest.raises(ClientError, match="RequestTimeTooSkewed"):
+            client.list_objects(Bucket="v2")
 
 
 class TestDate:

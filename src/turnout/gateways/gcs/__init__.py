@@ -1,7 +1,7 @@
 """The part of Google Cloud Storage's JSON API that its clients use, over the embedded buckets; and signed URLs."""
 
-from turnout.gateways.gcs.routes import routes
+from turnout.gateways.gcs.routes import PREFIXES, routes
 from turnout.gateways.gcs.sessions import clear
 from turnout.gateways.gcs.signed import SignedUrls
 
-__all__ = ["SignedUrls", "clear", "routes"]
+__all__ = ["PREFIXES", "SignedUrls", "clear", "routes"]

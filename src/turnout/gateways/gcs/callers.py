@@ -8,9 +8,11 @@ from socket import gethostname
 from starlette.requests import Request
 from starlette.types import Scope
 
-from turnout.access import Keys, bearer_token, check_bearer
+from turnout.access import JobKeys, bearer_token, check_bearer
+from turnout.access.job_keys import SCOPE, is_job_token, key_id
 from turnout.config import Settings
-from turnout.errors import Unauthenticated
+from turnout.errors import Denied, Unauthenticated
+from turnout.job import Attempt
 
 WhyNotOwner = Callable[[Scope], str]
 """Returns why a request may not come from the user who runs the service on this machine; empty if it certainly does."""
@@ -20,22 +22,28 @@ class GcsCallers:
     """Clients that use STORAGE_EMULATOR_HOST send no credentials.
 
     They are accepted from the user who runs the service, on this machine only: that user can read the root key's file
-    anyway. Other callers need a token, unless the settings say otherwise.
+    anyway. Other callers need a token, unless the settings say otherwise. A program in a gang's own network has the
+    rights of its job without one.
     """
 
-    def __init__(self, keys: Keys, settings: Settings, why_not_owner: WhyNotOwner) -> None:
-        self._keys = keys
+    def __init__(self, jobs: JobKeys, settings: Settings, why_not_owner: WhyNotOwner) -> None:
+        self._jobs = jobs
+        self._keys = jobs.keys
         self._settings = settings
         self._why_not_owner = why_not_owner
 
     def identify(self, request: Request) -> tuple[str, str]:
         """The project, and the id of the key. Raises Unauthenticated."""
         root = self._keys.root
-        if self._settings.no_auth:
-            return root.project, root.id
         authorization = request.headers.get("authorization", "")
+        attempt: Attempt | None = request.scope.get(SCOPE)
+        if is_job_token(token := bearer_token(authorization)):
+            return self._of_token(token, attempt)
+        if attempt and not authorization:
+            return self._of_network(attempt)
+        if self._settings.no_auth and not attempt:
+            return root.project, root.id
         if authorization:
-            token = bearer_token(authorization)
             if not token:
                 raise Unauthenticated("send Authorization: Bearer <token>")
             bearer = check_bearer(self._keys, token, time.time())
@@ -47,6 +55,18 @@ class GcsCallers:
                 f"on the same machine ({reason}); [storage.gcs] anonymous = true gives everybody access"
             )
         return root.project, root.id
+
+    def _of_token(self, token: str, attempt: Attempt | None) -> tuple[str, str]:
+        found, project = self._jobs.check_token(token)
+        if attempt and attempt != found:
+            raise Denied("the token belongs to another job")
+        return project, key_id(found)
+
+    def _of_network(self, attempt: Attempt) -> tuple[str, str]:
+        project = self._jobs.project(attempt)
+        if not project:
+            raise Denied("the job has ended")
+        return project, key_id(attempt)
 
     def _why_not(self, request: Request) -> str:
         """Why a request without credentials is refused."""

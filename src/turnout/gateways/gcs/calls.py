@@ -3,6 +3,7 @@
 from email.utils import formatdate
 from typing import Any, NamedTuple
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -18,7 +19,7 @@ from turnout.gateways.gcs.upload import expectation, generation, read_document, 
 from turnout.service.download import Download
 from turnout.storage import KeyGone
 from turnout.storage.embedded.objects import EmbeddedStore, Info, ObjectPage
-from turnout.storage.streams import FileStream, byte_range
+from turnout.storage.streams import PIECE, FileStream, byte_range
 
 _MAX_RESULTS = 1000
 _MAX_COMPOSED = 32
@@ -95,10 +96,11 @@ class Calls:
         document: resources.Document = {"kind": "storage#objects"}
         if prefixes:
             document["prefixes"] = prefixes
-        document["items"] = [resources.object_(_base(request), ref.bucket, info) for info in objects]
+        base = _base(request)
+        document["items"] = [resources.object_(base, ref.bucket, info) for info in objects]
         if page.next and not (end and page.next >= end):
             document["nextPageToken"] = page_token.encode(page.next)
-        return JSONResponse(document)
+        return Response(msgspec.json.encode(document), media_type="application/json")
 
     async def get(self, request: Request, ref: ObjectRef) -> Response:
         if request.query_params.get("alt") == "media":
@@ -109,8 +111,10 @@ class Calls:
         return JSONResponse(resources.object_(_base(request), ref.bucket, info))
 
     async def download(self, request: Request, ref: ObjectRef) -> Response:
-        descriptor, info = await pools.disk.run(ref.project, self._embedded.open, *ref[:2], ref.project)
-        reading = FileStream(descriptor, ref.project)
+        most = PIECE if request.method == "GET" else -1
+        opened = await pools.disk.run(ref.project, self._embedded.read, *ref[:2], ref.project, most)
+        info, reading = opened.info, FileStream(opened.file, ref.project)
+        reading.use(opened.pread)
         if not _matches(request, info):
             reading.close()
             return Response(status_code=304)
@@ -126,7 +130,8 @@ class Calls:
         if request.method == "HEAD":
             reading.close()
             return Response(status_code=status, headers=headers)
-        reading.use(await pools.disk.run(ref.project, self._embedded.pread, descriptor, info))
+        if opened.content is not None:
+            return Response(opened.content[start:end], status, headers)
         return Download(reading.part(start, end), reading.close, status, headers)
 
     async def delete(self, request: Request, ref: ObjectRef) -> Response:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout import errors
+from turnout.service import calls
 from turnout.storage import KeyGone
 from turnout.storage.streams import RangeNotSatisfiable
 
@@ -60,6 +61,7 @@ def unexpected(request: Request, error: Exception) -> Response:
 
 
 def _response(status: int, reason: str, message: str) -> Response:
+    calls.refused(reason)
     item = {"message": message, "domain": "global", "reason": reason}
     body = msgspec.json.encode({"error": {"code": status, "message": message, "errors": [item]}})
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None

@@ -38,7 +38,7 @@ def metadata(text: bytes) -> dict:
     """An object resource as a client sends it."""
     try:
         document = msgspec.json.decode(text or b"{}")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(f"the object's metadata is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise Invalid("the object's metadata must be a JSON object")

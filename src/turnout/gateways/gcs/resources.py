@@ -2,6 +2,7 @@
 
 import base64
 import time
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -81,5 +82,11 @@ def hashes(info: Info) -> str:
 
 def stamp(at: int) -> str:
     """RFC 3339, in milliseconds as Google has them."""
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at // _SECOND))
+    seconds = _seconds(at // _SECOND)
     return f"{seconds}.{at % _SECOND // 1_000_000:03}Z"
+
+
+@lru_cache(256)
+def _seconds(at: int) -> str:
+    """Objects of one list were often made in the same second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))

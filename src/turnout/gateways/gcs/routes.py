@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnout import errors
-from turnout.access import Keys
+from turnout.access import FindsKeys, JobKeys
 from turnout.access.revoked import unless_revoked
 from turnout.bodies import Bodies
 from turnout.config import Settings
@@ -23,17 +23,25 @@ from turnout.gateways.gcs.calls import Calls
 from turnout.gateways.gcs.sessions import ObjectRef
 from turnout.gateways.gcs.signed import SignedUrls
 from turnout.gateways.gcs.upload import Uploads
+from turnout.service import calls
 from turnout.service.download import Download
 from turnout.storage.embedded.objects import EmbeddedStore
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+PREFIXES = (
+    "/storage/v1/",
+    "/batch/storage/",
+    "/download/storage/",
+    "/upload/storage/",
+    "/resumable/upload/storage/",
+)
 _BUCKETS = "/storage/v1/b"
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def routes(
-    embedded: EmbeddedStore, keys: Keys, settings: Settings, why_not_owner: WhyNotOwner, bodies: Bodies
+    embedded: EmbeddedStore, keys: JobKeys, settings: Settings, why_not_owner: WhyNotOwner, bodies: Bodies
 ) -> tuple[list[Route], SignedUrls]:
     """The routes, and the application for signed URLs. `why_not_owner`: see `callers.WhyNotOwner`."""
     callers = GcsCallers(keys, settings, why_not_owner)
@@ -53,7 +61,7 @@ def routes(
 
 class _Gateway:
     def __init__(
-        self, keys: Keys, calls: Calls, uploads: Uploads, callers: GcsCallers, bodies: Bodies
+        self, keys: FindsKeys, calls: Calls, uploads: Uploads, callers: GcsCallers, bodies: Bodies
     ) -> None:
         self._keys = keys
         self._calls = calls
@@ -63,6 +71,8 @@ class _Gateway:
 
     async def manage(self, request: Request) -> Response:
         project, key = self._callers.identify(request)
+        # Uploads and copies are data, and objects show them; the audit trail has what is gone.
+        calls.identify(key, project, changes=request.method == "DELETE")
         return self._until_revoked(await self._manage(request, project), key)
 
     async def _manage(self, request: Request, project: str) -> Response:
@@ -116,6 +126,7 @@ class _Gateway:
         if request.method != "POST":
             raise _unknown(request)
         project, key = self._callers.identify(request)
+        calls.identify(key, project)
         work = batch.answer(self._bodies, request, project, self._in_batch)
         return await unless_revoked(self._keys, key, work)
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from turnout import errors
-from turnout.access import Key, Keys, goog2, goog4
+from turnout.access import FindsKeys, Key, goog2, goog4
 from turnout.access.revoked import unless_revoked
 from turnout.access.sigv4 import UNSIGNED, Problem, SignatureError, http_request
 from turnout.gateways.gcs import errors as error_responses
@@ -20,9 +20,11 @@ from turnout.gateways.gcs import unsupported
 from turnout.gateways.gcs.calls import Calls
 from turnout.gateways.gcs.sessions import ObjectRef
 from turnout.gateways.gcs.upload import Uploads
+from turnout.service import calls
 from turnout.service.download import Download
 from turnout.storage.source import check_bucket
 
+_QUERY_NAMES = (b"X-Goog-Signature=", b"X-Goog-Algorithm=", b"GoogleAccessId=")
 _PRINTABLE = re.compile(r"[\x20-\x7e\xa0-\xff]*")
 _OVERRIDES = {
     "response-content-type": "content-type",
@@ -53,7 +55,9 @@ _CODES = {
 class SignedUrls:
     """The ASGI application for signed URLs."""
 
-    def __init__(self, keys: Keys, calls: Calls, uploads: Uploads, no_auth: bool) -> None:
+    name = "gcs"
+
+    def __init__(self, keys: FindsKeys, calls: Calls, uploads: Uploads, no_auth: bool) -> None:
         self._keys = keys
         self._calls = calls
         self._uploads = uploads
@@ -62,7 +66,7 @@ class SignedUrls:
     def owns(self, scope: Scope) -> bool:
         """Whether a request is for a signed URL. The query decides, because an object can have any path."""
         query = scope["query_string"]
-        return any(name in query for name in (b"X-Goog-Signature=", b"X-Goog-Algorithm=", b"GoogleAccessId="))
+        return b"Goog" in query and any(name in query for name in _QUERY_NAMES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -71,6 +75,7 @@ class SignedUrls:
 
     async def _answer(self, request: Request) -> Response:
         key, payload = self._check(request)
+        calls.identify(key.id, key.project, changes=request.method == "DELETE")
         unsupported.check(request)
         ref = _object(request, key.project)
         response = await unless_revoked(self._keys, key.id, self._carry_out(request, ref, key, payload))

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from turnout import pools
-from turnout.access import Keys
+from turnout.access import FindsKeys
 from turnout.access.revoked import unless_revoked
 from turnout.access.sigv4 import UNSIGNED
 from turnout.bodies import Bodies, known, read_body
@@ -29,7 +29,7 @@ _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
 
 
 class Uploads:
-    def __init__(self, embedded: EmbeddedStore, bodies: Bodies, keys: Keys) -> None:
+    def __init__(self, embedded: EmbeddedStore, bodies: Bodies, keys: FindsKeys) -> None:
         self._embedded = embedded
         self._bodies = bodies
         self._keys = keys

@@ -1,4 +1,4 @@
-"""Google's message classes for jobs, imported without the rest of their packages.
+"""Google's message classes for the supported services, imported without the rest of their packages.
 
 Importing those as usual loads every service of Vertex: 70 MB and 3 seconds for each version of the API, where the
 messages of JobService take 4 MB and a tenth of a second.
@@ -15,6 +15,16 @@ from typing import Any
 from google.protobuf.message import Message
 
 VERSIONS = ("v1", "v1beta1")
+_MODULES = (
+    "job_service", "custom_job", "hyperparameter_tuning_job",
+    "pipeline_service", "training_pipeline",
+    "model_service", "model",
+    "metadata_service", "metadata_store", "context", "execution", "artifact", "lineage_subgraph",
+    "tensorboard_service", "tensorboard", "tensorboard_experiment", "tensorboard_run", "tensorboard_time_series",
+    "persistent_resource_service", "persistent_resource",
+    "operation",
+)  # fmt: skip
+"""The last has the messages inside operations, which can be decoded only if they are imported."""
 
 
 class MessageClasses:
@@ -23,11 +33,7 @@ class MessageClasses:
     def __init__(self, version: str) -> None:
         package = f"google.cloud.aiplatform_{version}"
         with _without_init(package), _without_init(f"{package}.types"):
-            # The last module has the messages inside operations, which can be decoded only if they are imported.
-            self._modules = [
-                importlib.import_module(f"{package}.types.{name}")
-                for name in ("job_service", "custom_job", "hyperparameter_tuning_job", "operation")
-            ]
+            self._modules = [importlib.import_module(f"{package}.types.{name}") for name in _MODULES]
 
     def __getitem__(self, name: str) -> type[Message]:
         found: Any = next(getattr(module, name) for module in self._modules if hasattr(module, name))

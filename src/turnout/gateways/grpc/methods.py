@@ -9,6 +9,7 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 
 from turnout.gateways.grpc.messages import VERSIONS, MessageClasses
+from turnout.gateways.grpc.rules import EMPTY, OPERATION, SERVICES, Rule
 
 
 class Method(NamedTuple):
@@ -38,15 +39,29 @@ def methods() -> dict[str, Method]:
     found = {f"/{service}/{name}": Method(*rule) for service, name, *rule in _MIXINS}
     for version in VERSIONS:
         messages = MessageClasses(version)
-        service = f"/google.cloud.aiplatform.{version}.JobService/"
-        for kind, collection in _KINDS.items():
+        package = f"/google.cloud.aiplatform.{version}."
+        for kind, (service, collection) in _KINDS.items():
             jobs = _of_kind(messages, version, kind, collection)
-            found |= {service + name: method for name, method in jobs.items()}
+            found |= {f"{package}{service}/{name}": method for name, method in jobs.items()}
+        for service, rules in SERVICES.items():
+            for name, rule in rules.items():
+                found[f"{package}{service}/{name}"] = _of_rule(messages, version, name, rule)
     return found
 
 
 _LOCATION = "projects/*/locations/*"
-_KINDS = {"CustomJob": "customJobs", "HyperparameterTuningJob": "hyperparameterTuningJobs"}
+_KINDS = {
+    "CustomJob": ("JobService", "customJobs"),
+    "HyperparameterTuningJob": ("JobService", "hyperparameterTuningJobs"),
+    "TrainingPipeline": ("PipelineService", "trainingPipelines"),
+}
+
+
+def _of_rule(messages: MessageClasses, version: str, name: str, rule: Rule) -> Method:
+    kinds = {OPERATION: operations_pb2.Operation, EMPTY: empty_pb2.Empty}
+    response = kinds.get(rule.response) or messages[rule.response]
+    path = f"/{version}/{{{rule.field}}}{rule.suffix}"
+    return Method(messages[f"{name}Request"], response, rule.verb, path, rule.resource, rule.body)
 
 
 def _of_kind(messages: MessageClasses, version: str, kind: str, collection: str) -> dict[str, Method]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import httpcore
 
-from turnout.access.peers import GATEWAY_HEADER
+from turnout.access.peers import GATEWAY_HEADER, PEER_HEADER
 from turnout.errors import TurnoutError
 from turnout.gateways.grpc.transcode import RestCall
 
@@ -35,12 +35,16 @@ class Rest:
             keepalive_expiry=_IDLE_SECONDS,
         )
 
-    async def send(self, call: RestCall, host: str, authorization: list[str]) -> Answer:
-        """`host`: the address by which the caller reached the service, or empty. Raises ServiceUnreachable."""
+    async def send(self, call: RestCall, host: str, authorization: list[str], peer: str = "") -> Answer:
+        """`host`: the address by which the caller reached the service, or empty. `peer`: the caller's own address.
+
+        Raises ServiceUnreachable.
+        """
         headers = [
             ("Host", host or self._base.partition("//")[2]),
             ("Content-Type", "application/json"),
             *self._own,
+            (PEER_HEADER, peer),
         ]
         headers += [("Authorization", value) for value in authorization]
         try:

@@ -110,7 +110,9 @@ class _Handlers(grpc.GenericRpcHandler):
             else:
                 call = transcode.call(method, request)
             del request
-            return await self._rest.send(call, service_address(ends, self._setup), authorization)
+            return await self._rest.send(
+                call, service_address(ends, self._setup), authorization, ends.client[0]
+            )
 
 
 async def _message(context: Context) -> bytes:

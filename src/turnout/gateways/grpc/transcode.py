@@ -30,18 +30,19 @@ class BadResponse(TurnoutError):
 def call(method: Method, request: bytes) -> RestCall:
     """Raises Invalid."""
     fields = _fields(method, request)
-    name = fields.pop(method.field, "")
+    name = _take(fields, method.field)
     if not method.fits(name):
         raise Invalid(f"{method.field}: {name!r} must look like {method.resource}", field=method.field)
     target = method.path.replace(f"{{{method.field}}}", quote(name, safe="/"))
+    content = b""
     if method.body:
-        content = fields if method.body == "*" else fields.get(method.body, {})
-        return RestCall(method.verb, target, msgspec.json.encode(content))
-    target = f"{target}?{urlencode(fields)}" if fields else target
+        content = msgspec.json.encode(fields if method.body == "*" else fields.pop(_camel(method.body), {}))
+        fields = {} if method.body == "*" else fields
+    target = f"{target}?{urlencode(_parameters(fields), doseq=True)}" if fields else target
     if len(target) > LONGEST_TARGET:
         longest = max(fields, key=lambda field: len(str(fields[field])), default=method.field)
         raise Invalid(f"{longest} is too long", field=longest)
-    return RestCall(method.verb, target, b"")
+    return RestCall(method.verb, target, content)
 
 
 def answer(method: Method, body: bytes) -> bytes:
@@ -52,6 +53,24 @@ def answer(method: Method, body: bytes) -> bytes:
         return message.SerializeToString()
     except (json_format.ParseError, UnicodeDecodeError) as error:
         raise BadResponse(f"the response is not a valid {method.response.DESCRIPTOR.name}: {error}") from None
+
+
+def _take(fields: dict, path: str) -> str:
+    """Removes the field in the path, such as `name` or, inside a message, `model.name`."""
+    *parents, last = (_camel(step) for step in path.split("."))
+    for step in parents:
+        fields = fields.get(step, {})
+    return fields.pop(last, "")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _parameters(fields: dict) -> dict:
+    """For the query: JSON's spelling of booleans."""
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in fields.items()}
 
 
 def _fields(method: Method, request: bytes) -> dict:

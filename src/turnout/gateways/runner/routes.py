@@ -17,7 +17,7 @@ from turnout import errors, pools
 from turnout.bodies import WINDOW, Bodies, known, read_body, uploading
 from turnout.engines.remote import RunnerCalls
 from turnout.engines.remote.records import Arrival
-from turnout.engines.remote.runner_calls import POLL_SECONDS, Caller, Ending, Fenced, Gone
+from turnout.engines.remote.runner_calls import POLL_SECONDS, Caller, Ending, Fenced, Gone, NotPlaced
 from turnout.gateways.runner import wire
 from turnout.gateways.runner.wire import decode
 from turnout.job import Attempt
@@ -33,6 +33,7 @@ _MOST_OUTPUT = 64 << 10
 _STATUSES: dict[type[errors.TurnoutError], int] = {
     Gone: 410,
     Fenced: 409,
+    NotPlaced: 503,
     errors.Unauthenticated: 401,
     errors.Denied: 403,
     errors.NotFound: 404,

@@ -1,20 +1,21 @@
-"""The S3 application: authenticates a request, finds its operation, and answers errors in S3's format."""
+"""The application of the S3 port: authenticates requests of S3, OBS and COS, finds their operations, answers errors."""
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnout.access import Keys
+from turnout.access import FindsKeys
 from turnout.access.sigv4 import UNSIGNED, HttpRequest, http_request
 from turnout.bodies import Bodies
 from turnout.errors import Invalid, TurnoutError
-from turnout.gateways.s3 import buckets, multipart, objects, post, xml
+from turnout.gateways.s3 import apis, buckets, multipart, objects, post, xml
 from turnout.gateways.s3.call import ClientDisconnected, S3Call
 from turnout.gateways.s3.errors import S3Error, translate
 from turnout.gateways.s3.sign import verify
+from turnout.service import calls
 from turnout.storage.embedded.objects import EmbeddedStore
 from turnout.storage.source import check_bucket
 
@@ -48,26 +49,36 @@ _COPIES: dict[Handler, Handler] = {objects.put: objects.copy, multipart.put_part
 # Query parameters that select another operation. An unsupported one must not be taken for a plain put or get.
 _SUBRESOURCES = {
     *(subresource for _, _, subresource in _OPERATIONS if subresource),
-    "accelerate", "acl", "analytics", "attributes", "cors", "encryption", "intelligent-tiering", "inventory",
-    "legal-hold", "lifecycle", "logging", "metadataTable", "metrics", "notification", "object-lock",
-    "ownershipControls", "partNumber", "policy", "policyStatus", "publicAccessBlock", "renameObject", "replication",
-    "requestPayment", "restore", "retention", "select", "session", "tagging", "torrent", "versionId", "versions",
-    "website",
+    "accelerate", "acl", "analytics", "append", "attributes", "cors", "encryption", "fileinterface",
+    "intelligent-tiering", "inventory", "legal-hold", "lifecycle", "logging", "metadata", "metadataTable", "metrics",
+    "modify", "notification", "object-lock", "ownershipControls", "partNumber", "policy", "policyStatus",
+    "publicAccessBlock", "quota", "rename", "renameObject", "replication", "requestPayment", "restore", "retention",
+    "select", "session", "storageClass", "storageinfo", "storagePolicy", "tagging", "torrent", "truncate", "versionId",
+    "versions", "website",
 }  # fmt: skip
 
 
 def app(
-    embedded: EmbeddedStore, keys: Keys, now: Callable[[], float], bodies: Bodies, no_auth: bool = False
+    embedded: EmbeddedStore,
+    keys: FindsKeys,
+    now: Callable[[], float],
+    bodies: Bodies,
+    no_auth: bool = False,
+    domains: Sequence[str] = (),
 ) -> ASGIApp:
-    """`now`: seconds since 1970. `no_auth`: every caller is the root key, signed or not."""
+    """`now`: seconds since 1970. `no_auth`: every caller is the root key, signed or not.
+
+    `domains`: names of this port. The part of a host before one of them is a bucket.
+    """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request = http_request(scope)
-        call = S3Call(request, embedded, (receive, send), bodies, secrets.token_hex(8))
+        api, bucket = apis.addressed(request, domains)
+        call = S3Call(request, api, embedded, (receive, send), bodies, secrets.token_hex(8))
         try:
-            await _answer(call, None if no_auth else keys, keys.root.project, now())
+            await _answer(call, bucket, None if no_auth else keys, keys.root.project, now())
         except ClientDisconnected:
             return
         except S3Error as error:
@@ -81,18 +92,23 @@ def app(
     return serve
 
 
-async def _answer(call: S3Call, keys: Keys | None, project: str, now: float) -> None:
-    """`keys`: None if signatures are not checked."""
+async def _answer(call: S3Call, bucket: str, keys: FindsKeys | None, project: str, now: float) -> None:
+    """`bucket`: the one in the host. `keys`: None if signatures are not checked."""
+    if call.request.method == "HEAD" and call.request.param("apiversion") is not None:
+        await buckets.api_version(call)  # not signed, and says nothing of the bucket
+        return
     if keys is None:
         payload = call.request.header("x-amz-content-sha256") or UNSIGNED
         call.signed_by(project, payload, None)
+        calls.identify("root", project, changes=_removes(call.request))
     elif not post.is_form(call.request):
-        call.request, key, payload, chain = verify(keys, call.request, now)
+        call.request, key, payload, chain = verify(keys, call.request, now, call.api, bucket)
         call.signed_by(key.project, payload, chain)
+        calls.identify(key.id, key.project, changes=_removes(call.request))
         if not key.root:
             call.end_when_revoked(keys, key.id)
-    request = call.request
-    call.bucket, call.key = _bucket_and_key(request.path)
+    request = call.request = apis.inward(call.api, call.request)
+    call.bucket, call.key = _bucket_and_key(request.path, bucket)
     if not call.bucket:
         if request.method != "GET":
             raise S3Error("MethodNotAllowed", "Only GET is allowed here, for the list of buckets.")
@@ -109,6 +125,12 @@ async def _answer(call: S3Call, keys: Keys | None, project: str, now: float) -> 
         return
     _refuse_promises(request)
     await _operation(request, bool(call.key))(call)
+
+
+def _removes(request: HttpRequest) -> bool:
+    """The audit trail has what is gone. Uploads and copies are data, and objects show them."""
+    deletes_many = request.method == "POST" and request.param("delete") is not None
+    return deletes_many or (request.method == "DELETE" and request.param("uploadId") is None)
 
 
 def _refuse_promises(request: HttpRequest) -> None:
@@ -146,11 +168,13 @@ def _operation(request: HttpRequest, key: bool) -> Handler:
     return handler
 
 
-def _bucket_and_key(path: bytes) -> tuple[str, str]:
+def _bucket_and_key(path: bytes, bucket: str) -> tuple[str, str]:
     try:
         text = unquote_to_bytes(path).decode()
     except UnicodeDecodeError:
         raise S3Error("InvalidArgument", "The key must be UTF-8.") from None
+    if bucket:
+        return bucket, text.removeprefix("/")
     bucket, _, key = text.removeprefix("/").partition("/")
     return bucket, key
 
@@ -159,9 +183,11 @@ async def _refuse(call: S3Call, error: S3Error) -> None:
     if call.started:
         return  # the body is shorter than Content-Length, which the client notices
     request = call.request
+    calls.refused(error.code, internal=error.status >= 500)
     if error.status == 304:
         await call.reply(304)
         return
+    error = S3Error(error.code, error.message.replace(apis.S3_PREFIX, call.api.prefix))
     text = xml.failure(error, unquote_to_bytes(request.path).decode("utf-8", "replace"), call.request_id)
-    body = b"" if request.method == "HEAD" else (xml.HEAD + text).encode()
+    body = b"" if request.method == "HEAD" else call.document_bytes(text)
     await call.reply(error.status, {"content-type": "application/xml"}, body)

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 
 from turnout.errors import Denied, NotFound, TurnoutError
 from turnout.gateways import page_token
-from turnout.gateways.s3 import times, xml
+from turnout.gateways.s3 import apis, times, xml
 from turnout.gateways.s3.call import S3Call
 from turnout.gateways.s3.errors import S3Error, translate
 from turnout.storage.embedded.objects import ObjectPage
@@ -17,13 +17,19 @@ _MAX_KEYS = 1000
 async def list_buckets(call: S3Call) -> None:
     found = await call.run(call.embedded.buckets, call.project)
     rows = "".join(
-        f"<Bucket><Name>{name}</Name><CreationDate>{times.iso(made)}</CreationDate></Bucket>"
+        f"<Bucket><Name>{apis.bucket_name(call.api, name, call.project)}</Name>"
+        f"<CreationDate>{times.iso(made)}</CreationDate></Bucket>"
         for name, made in found
     )
     await call.reply_xml(
         f"<ListAllMyBucketsResult {xml.NAMESPACE}>{_owner(call, 'Owner')}<Buckets>{rows}</Buckets>"
         "</ListAllMyBucketsResult>"
     )
+
+
+async def api_version(call: S3Call) -> None:
+    """Huawei's SDK asks for it before its first request, and chooses the signature by the answer."""
+    await call.reply(200, {"x-obs-api": "3.0"})
 
 
 async def create(call: S3Call) -> None:

@@ -8,11 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 from starlette.types import Message, Receive, Send
 
 from turnout import pools
-from turnout.access import Keys
+from turnout.access import FindsKeys
 from turnout.access.revoked import unless_revoked
 from turnout.access.sigv4 import ChunkSigner, HttpRequest
 from turnout.bodies import BODY_SECONDS, STRANGER, WINDOW, Bodies, Reservation, known
-from turnout.gateways.s3 import xml
+from turnout.gateways.s3 import apis, xml
+from turnout.gateways.s3.apis import StorageApi
 from turnout.gateways.s3.body import Body, BodyWriter
 from turnout.gateways.s3.errors import S3Error
 from turnout.storage.embedded import checksums
@@ -37,19 +38,21 @@ class S3Call:
     def __init__(
         self,
         request: HttpRequest,
+        api: StorageApi,
         embedded: EmbeddedStore,
         channel: tuple[Receive, Send],
         bodies: Bodies,
         request_id: str,
     ) -> None:
         self.request = request
+        self.api = api
         self.embedded = embedded
         self.request_id = request_id
         self.bucket = self.key = self.project = ""
         self.started = False
         self._reading = self._read = False
         self._payload, self._chain = "", None
-        self._key: tuple[Keys, str] | None = None
+        self._key: tuple[FindsKeys, str] | None = None
         self._receive, self._send = channel
         self._bodies = bodies
 
@@ -57,7 +60,7 @@ class S3Call:
         """Sets the project, and what the client declares about the body."""
         self.project, self._payload, self._chain = project, payload, chain
 
-    def end_when_revoked(self, keys: Keys, key_id: str) -> None:
+    def end_when_revoked(self, keys: FindsKeys, key_id: str) -> None:
         """Ends long work of this call when the key is revoked."""
         self._key = keys, key_id
 
@@ -126,7 +129,11 @@ class S3Call:
         await self._send({"type": "http.response.body", "body": body})
 
     async def reply_xml(self, text: str) -> None:
-        await self.reply(200, {"content-type": "application/xml"}, (xml.HEAD + text).encode())
+        await self.reply(200, {"content-type": "application/xml"}, self.document_bytes(text))
+
+    def document_bytes(self, text: str) -> bytes:
+        """A document in the namespace of the caller's API."""
+        return (xml.HEAD + xml.in_namespace(text, self.api.namespace)).encode()
 
     async def reply_late(self, work: Callable[[], str], failure: Callable[[Exception], str]) -> None:
         """Sends a document that takes long to make. If it fails after the status was sent, sends the error instead."""
@@ -140,13 +147,13 @@ class S3Call:
             await self.reply_xml(task.result())
             return
         try:
-            await self.send(task.result().encode(), more=False)
+            await self.send(xml.in_namespace(task.result(), self.api.namespace).encode(), more=False)
         except Exception as error:  # noqa: BLE001 (the status is sent, so the document has to report it)
             await self.send(failure(error).encode(), more=False)
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
-        given = {"x-amz-request-id": self.request_id} | headers
+        given = apis.outward(self.api, {"x-amz-request-id": self.request_id} | headers)
         if self.request.header("expect") and not self._reading:
             # The client does not send the body now, so the next request would be taken for it.
             given["connection"] = "close"

@@ -30,6 +30,7 @@ STATUS = {
     "InsufficientStorage": 507,
     "InternalError": 500,
     "InvalidAccessKeyId": 403,
+    "InvalidToken": 400,
     "InvalidArgument": 400,
     "InvalidBucketName": 400,
     "InvalidDigest": 400,

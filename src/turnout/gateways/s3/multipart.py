@@ -17,9 +17,6 @@ from turnout.gateways.s3.objects import copied, copy_source, late_error, written
 from turnout.gateways.s3.parts import MAX_PARTS, NewPart, Part, Upload, UploadInfo
 from turnout.storage.embedded.objects import Expect
 
-_MIN_PART = 5 << 20
-"""S3's minimum size of a part, except for the last."""
-
 
 class _PartRef(NamedTuple):
     number: int
@@ -204,7 +201,7 @@ async def _has_object(call: S3Call, etag: str) -> bool:
 
 
 def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str, expect: Expect) -> None:
-    chosen = _find_parts(upload, listed)
+    chosen = _find_parts(upload, listed, call.api.min_part)
     info = upload.info
     writer = call.embedded.writer(
         call.bucket, call.key, call.project, info.content_type, info.metadata, expect=expect
@@ -224,14 +221,14 @@ def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str,
     upload.remove()
 
 
-def _find_parts(upload: Upload, listed: list[_PartRef]) -> list[Part]:
+def _find_parts(upload: Upload, listed: list[_PartRef], min_part: int) -> list[Part]:
     uploaded = {(part.number, part.md5): part for part in upload.parts()}
     missing = [part for part in listed if part not in uploaded]
     if missing:
         raise S3Error("InvalidPart", f"Part {missing[0].number} was not uploaded, or has another ETag.")
     chosen = [uploaded[part] for part in listed]
-    if any(part.size < _MIN_PART for part in chosen[:-1]):
-        raise S3Error("EntityTooSmall", f"All parts but the last must have at least {_MIN_PART} bytes.")
+    if any(part.size < min_part for part in chosen[:-1]):
+        raise S3Error("EntityTooSmall", f"All parts but the last must have at least {min_part} bytes.")
     return chosen
 
 

@@ -9,9 +9,10 @@ from urllib.parse import unquote
 
 from turnout.errors import Invalid, NotFound, TurnoutError
 from turnout.gateways.s3 import conditions, times, xml
-from turnout.gateways.s3.call import PIECE, ClientDisconnected, Headers, S3Call
+from turnout.gateways.s3.call import ClientDisconnected, Headers, S3Call
 from turnout.gateways.s3.errors import S3Error, translate
 from turnout.storage.embedded.objects import Info
+from turnout.storage.streams import PIECE, ReadAhead
 
 _META = "x-amz-meta-"
 _PRINTABLE = re.compile(r"[\x20-\x7e\xa0-\xff]*")
@@ -55,14 +56,20 @@ async def head(call: S3Call) -> None:
 
 
 async def get(call: S3Call) -> None:
-    file, info = await call.run(call.embedded.open, call.bucket, call.key, call.project)
+    info, file, pread, content = await call.run(
+        call.embedded.read, call.bucket, call.key, call.project, PIECE
+    )
     try:
         conditions.check(call.request, info)
         status, headers, (begin, end) = _head(call, info)
-        pread = await call.run(call.embedded.pread, file, info)
-        await call.while_allowed(_stream(call, pread, status, headers, begin, end))
+        if content is None:
+            await call.while_allowed(_stream(call, pread, status, headers, begin, end))
+        else:
+            await call.start(status, headers)
+            await call.send(content[begin:end], more=False)
     finally:
-        os.close(file)
+        if file >= 0:
+            os.close(file)
 
 
 async def delete(call: S3Call) -> None:
@@ -160,6 +167,7 @@ async def _stream(
     piece = await call.run(pread, min(PIECE, end - begin), begin) if begin < end else b""
     await call.start(status, headers)
     disconnected = asyncio.ensure_future(call.disconnected())
+    ahead = ReadAhead()
     try:
         while True:
             begin += len(piece)
@@ -168,12 +176,16 @@ async def _stream(
                 return
             if not piece or disconnected.done():
                 raise ClientDisconnected  # or a job has truncated the file: the client notices the missing bytes
-            next_piece = asyncio.ensure_future(call.run(pread, min(PIECE, end - begin), begin))
+            size = ahead.next(len(piece), end - begin)
+            next_piece = asyncio.ensure_future(call.run(pread, size, begin)) if size else None
             try:
                 await call.send(piece)
             finally:
-                # The file is closed after this, and its descriptor may be reused.
-                await asyncio.wait((next_piece,))
-            piece = next_piece.result()
+                if next_piece:  # The file is closed after this, and its descriptor may be reused.
+                    await asyncio.wait((next_piece,))
+            piece = (
+                next_piece.result() if next_piece else await call.run(pread, min(PIECE, end - begin), begin)
+            )
     finally:
+        ahead.close()
         disconnected.cancel()

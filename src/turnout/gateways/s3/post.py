@@ -3,7 +3,7 @@
 from contextlib import aclosing
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from turnout.access import Key, Keys, sigv2, sigv4
+from turnout.access import FindsKeys, Key, sigv2, sigv4
 from turnout.access.sigv4 import ALGORITHM, LONGEST_LIFE, SKEW, UNSIGNED, HttpRequest, Problem, SignatureError
 from turnout.gateways.s3 import form, policy, xml
 from turnout.gateways.s3.body import MAX_BODY
@@ -22,7 +22,7 @@ def is_form(request: HttpRequest) -> bool:
     return request.method == "POST" and not request.query and kind.startswith("multipart/form-data")
 
 
-async def post(call: S3Call, keys: Keys | None, now: float) -> None:
+async def post(call: S3Call, keys: FindsKeys | None, now: float) -> None:
     """`keys`: None if policies and signatures are not checked."""
     limit = form.boundary(call.request.header("content-type"))
     fields = await _fields(call, limit)
@@ -61,7 +61,7 @@ async def _fields(call: S3Call, limit: bytes) -> form.Fields:
         raise S3Error("RequestTimeout", "The fields of the form took too long to arrive.") from None
 
 
-def _signer(keys: Keys, values: dict[str, str], now: float) -> Key:
+def _signer(keys: FindsKeys, values: dict[str, str], now: float) -> Key:
     """Raises S3Error."""
     text = values.get("policy", "")
     with problems_as_codes():
@@ -74,7 +74,7 @@ def _signer(keys: Keys, values: dict[str, str], now: float) -> Key:
         raise SignatureError(Problem.NOT_SIGNED, "Access denied: the form has no policy and signature.")
 
 
-def _signer_by_version_4(keys: Keys, values: dict[str, str], text: str, now: float) -> Key:
+def _signer_by_version_4(keys: FindsKeys, values: dict[str, str], text: str, now: float) -> Key:
     names = ("x-amz-algorithm", "x-amz-credential", "x-amz-date")
     algorithm, credential, timestamp = (values.get(name, "") for name in names)
     if algorithm != ALGORITHM:

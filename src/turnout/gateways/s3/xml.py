@@ -44,6 +44,11 @@ def escape_text(text: str) -> str:
     return escape(_UNFIT.sub("\ufffd", text))
 
 
+def in_namespace(text: str, namespace: str) -> str:
+    """The document with another namespace at its root. Empty: none."""
+    return text.replace(f" {NAMESPACE}", f' xmlns="{namespace}"' if namespace else "", 1)
+
+
 def failure(error: S3Error, resource: str, request_id: str) -> str:
     return (
         f"<Error><Code>{error.code}</Code><Message>{escape_text(error.message)}</Message>"

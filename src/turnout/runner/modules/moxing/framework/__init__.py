@@ -1,0 +1,3 @@
+from . import file
+
+__all__ = ["file"]

@@ -1,0 +1,3 @@
+from . import compat, runtime
+
+__all__ = ["compat", "runtime"]
