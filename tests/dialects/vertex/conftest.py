@@ -13,6 +13,9 @@ gpus = 1
 
 [images]
 "gcr.io/tests/own-entry-point" = "own"
+"python:*" = "plain"
+
+[runtimes.plain]
 
 [runtimes.own]
 entrypoint = ["/bin/sh", "-c", "echo entry point: $0 $@"]

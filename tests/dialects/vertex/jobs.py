@@ -4,13 +4,18 @@ from typing import Any
 
 import msgspec
 
+from turnout.config import RuntimeSettings
 from turnout.dialects.vertex import translate
 from turnout.dialects.vertex.installation import Installation
 from turnout.dialects.vertex.protobuf import codec
 from turnout.job import NewJob
+from turnout.service.images import ImageRules
 
 PREBUILT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
-HERE = Installation("p1", "us-central1", "ap-beijing", ("ap-beijing", "big"))
+PLACE = ("p1", "us-central1", "ap-beijing", ("ap-beijing", "big"))
+HERE = Installation(*PLACE)
+MAPPED = Installation(*PLACE, rules=ImageRules({"python:*": "plain"}, {"plain": RuntimeSettings()}))
+"""A runtime stands for the image, so the log begins with what the program prints."""
 
 Document = dict[str, Any]
 

@@ -20,7 +20,7 @@ def view(
     state: State, reason: Reason | None = None, message: str = "", *replicas: Replica, **fields: Any
 ) -> JobView:
     names = ("p1", "vertex", "vertex:us-central1", "", "test", "ap-beijing")
-    times = {"started": AT + 1, "ended": AT + 2} if reason else {}
+    times: dict[str, Any] = {"started": AT + 1, "ended": AT + 2} if reason else {}
     job = Job(ID, *names, state, 0, AT, AT + 500_000_000, reason=reason, message=message, **(times | fields))
     return JobView(job, replicas, msgspec.json.encode(document(labels={"a": "b"})))
 

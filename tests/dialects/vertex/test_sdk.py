@@ -69,15 +69,6 @@ class TestHighLevel:
             job.run()
         assert "code: 3" in str(job.error)
 
-    def test_a_training_pipeline_is_told_to_be_a_custom_job(
-        self, service: Service, monkeypatch: pytest.MonkeyPatch
-    ):
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", service.endpoint)
-        job = aiplatform.CustomContainerTrainingJob("pipeline", "python:3.11", command=["true"])
-        with pytest.raises(NotFound, match=r"trainingPipelines is not supported; use a CustomJob") as raised:
-            job.run(machine_type="n1-standard-4", sync=True)
-        assert "aiplatform.CustomJob" in str(raised.value)
-
     def test_submit_cancel_list(self):
         job = aiplatform.CustomJob("goes on and on", pools("sleep", "1000"), labels={"kind": "endless"})
         job.submit()

@@ -15,6 +15,7 @@ from turnout.errors import Invalid, NotFound, Unavailable
 from turnout.job import Mount, Reason, Resources, WhenLeadSucceeds
 from turnout.job.resources import GIB
 from turnout.job.spec import Policy, Program
+from turnout.service.images import ImageRules
 
 DAY = 86_400
 
@@ -23,8 +24,14 @@ def policy(**scheduling: Any) -> Policy:
     return translated(job(spec={"scheduling": scheduling})).spec.policy
 
 
-def program(document: dict[str, Any], **place: Any) -> Program:
-    return translated(job(document), HERE._replace(**place)).spec.roles[0].program
+def program(
+    document: dict[str, Any],
+    images: dict[str, str] | None = None,
+    runtimes: dict[str, config.RuntimeSettings] | None = None,
+) -> Program:
+    rules = ImageRules(images or {}, runtimes or {})
+    place = HERE._replace(rules=rules, runtimes=runtimes or {})
+    return translated(job(document), place).spec.roles[0].program
 
 
 def test_a_job_of_one_container():
@@ -36,7 +43,10 @@ def test_a_job_of_one_container():
     assert role.program.argv == ("echo", "hello")
     assert role.resources == Resources.of(cores=4, memory=15 * GIB)
     assert new.spec.working_dir == "/workspace"
-    assert new.notes == ("python:3.11 is not pulled: its command runs on this machine",)
+    assert [note.partition(";")[0] for note in new.notes] == [
+        "the image python:3.11 is not used: this machine's Python runs the program"
+    ]
+    assert role.program.notice.startswith("[turnout] the image python:3.11 is not used")
     assert msgspec.json.decode(new.document) == job(labels={"team": "vision"})
 
 
@@ -87,7 +97,7 @@ def test_there_are_no_tpus():
         translated(job(pool(machineSpec={"machineType": "ct5lp-hightpu-4t", "tpuTopology": "2x2"})))
 
 
-MAPPED = {
+MAPPED: dict[str, Any] = {
     "images": {"gcr.io/p/train": "mine"},
     "runtimes": {
         "mine": config.RuntimeSettings(entrypoint=["python", "/app/train.py"], cmd=["--epochs", "3"])
@@ -229,7 +239,7 @@ def test_the_place_follows_from_the_settings():
     place = Installation.of(settings, "p1", "europe-west4")
     assert (place.project, place.location, place.cluster) == ("p1", "europe-west4", "ap-beijing")
     assert "big" in place.clusters
-    assert place.images == {"gcr.io/p/train": "mine"}
+    assert place.rules.choose("gcr.io/p/train:1", "p1").runtime == "mine"
     assert place.remote("real")
     assert not place.remote("other")
     everything = config.load(flags={"storage": {"schemes": {"gs": {"url": "gs://"}}}})

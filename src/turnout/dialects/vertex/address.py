@@ -10,6 +10,8 @@ VERSIONS = ("v1", "v1beta1", "ui")
 ENTRIES = "/v2/entries:list"
 TOKEN = "/token"
 
+REPEATED = frozenset({"timeSeries"})
+"""Parameters that may be there several times. Their values are joined by commas."""
 _LOCATION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _SYSTEM = frozenset(
     {
@@ -60,7 +62,7 @@ def parse(raw_path: bytes) -> Address | None:
             return Address(version, project, "", ("locations",), "")
         case [version, "projects", project, "locations", location, *resource] if version in VERSIONS:
             last, _, verb = resource[-1].partition(":") if resource else ("", "", "")
-            _check_location(location)
+            check_location(location)
             return Address(version, project, location, (*resource[:-1], last) if resource else (), verb)
         case _:
             return None
@@ -73,7 +75,7 @@ def read_query(query: bytes, known: tuple[str, ...]) -> Query:
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         field = _camel(name)
         if field in known:
-            values[field] = value
+            values[field] = f"{values[field]},{value}" if field in REPEATED and field in values else value
         elif name in ("alt", "$alt"):
             numbers = _read_alt(value)
         elif name.lstrip("$").lstrip(".") not in _SYSTEM:
@@ -93,7 +95,7 @@ def _read_alt(value: str) -> bool:
     return _ENUM_NUMBERS in options
 
 
-def _check_location(location: str) -> None:
+def check_location(location: str) -> None:
     if not _LOCATION.fullmatch(location):
         raise Invalid(
             f"{location[:100]!r} is not a location; use a name such as us-central1.", field="location"

@@ -56,6 +56,7 @@ _STATUSES: dict[type[TurnoutError], tuple[str, str]] = {
     errors.AlreadyExists: (ALREADY_EXISTS, "RESOURCE_ALREADY_EXISTS"),
     errors.WrongState: (FAILED_PRECONDITION, "FAILED_PRECONDITION"),
     errors.Unavailable: (RESOURCE_EXHAUSTED, "RESOURCES_INSUFFICIENT"),
+    errors.OverQuota: (RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED"),
     errors.Unsupported: (UNIMPLEMENTED, "NOT_SUPPORTED_HERE"),
     errors.Busy: (RESOURCE_EXHAUSTED, "RATE_LIMIT_EXCEEDED"),
     errors.TimedOut: (DEADLINE_EXCEEDED, "TIMED_OUT"),

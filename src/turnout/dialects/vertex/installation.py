@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from turnout import config
+from turnout.service.images import ImageRules
 
 
 class Installation(NamedTuple):
@@ -12,8 +13,10 @@ class Installation(NamedTuple):
     cluster: str
     """The cluster of jobs that name no persistent resource."""
     clusters: Collection[str] = ()
-    images: Mapping[str, str] = {}
-    """`[images]` of the settings: image → runtime."""
+    resources: Mapping[str, str] = {}
+    """The cluster of the persistent resource that the job names, if it was created through the API."""
+    rules: ImageRules = ImageRules()
+    """What stands for images."""
     runtimes: Mapping[str, config.RuntimeSettings] = {}
     remote: Callable[[str], bool] = lambda bucket: False
     """Whether a gs:// bucket is in a remote object store, so that its mounted directories are copied."""
@@ -23,7 +26,9 @@ class Installation(NamedTuple):
     """The largest disk of a replica, in bytes; 0: no limit."""
 
     @staticmethod
-    def of(settings: config.Settings, project: str, location: str) -> "Installation":
+    def of(
+        settings: config.Settings, project: str, location: str, rules: ImageRules | None = None
+    ) -> "Installation":
         """All locations use the first cluster."""
         clusters = settings.all_clusters()
         remote = settings.storage
@@ -32,9 +37,9 @@ class Installation(NamedTuple):
             location,
             next(iter(clusters)),
             clusters,
-            settings.images,
-            settings.runtimes,
-            lambda bucket: bucket in remote.buckets or "gs" in remote.schemes,
-            settings.keyring,
-            settings.limits.disk,
+            rules=rules or ImageRules.of(settings),
+            runtimes=settings.runtimes,
+            remote=lambda bucket: bucket in remote.buckets or "gs" in remote.schemes,
+            keys=settings.keyring,
+            disk=settings.limits.disk,
         )

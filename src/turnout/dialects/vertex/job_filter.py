@@ -31,10 +31,18 @@ _OPERATOR = re.compile(r"<=|>=|!=|[=<>:]")
 
 def parse(text: str) -> Query:
     """Raises Invalid with the position of the error."""
-    return _JobFilterParser(text).parse()
+    return JobFilterParser(text).parse()
 
 
-class _JobFilterParser(Parser[Query]):
+class JobFilterParser(Parser[Query]):
+    FIELDS: tuple[str, ...] = _FIELDS
+
+    def compare(self, field: str, op: Operator, value: Value, at: int) -> Query:
+        """A comparison of a field other than labels. `at` is the position of the operator."""
+        if field == _NAME:
+            return _name(op, value, at)
+        return _state(op, value, at) if field == _STATE else _time(field, op, value, at)
+
     def all_of(self, parts: list[Query]) -> Query:
         return All(*parts)
 
@@ -50,8 +58,8 @@ class _JobFilterParser(Parser[Query]):
         if word is None:
             raise self._invalid('expected a field, as in state="JOB_STATE_RUNNING"')
         field = snake(word[0])
-        if field not in _FIELDS:
-            raise invalid(start, f"{quoted(word[0])} is not a field to filter by; {_hint(field)}")
+        if field not in self.FIELDS:
+            raise invalid(start, f"{quoted(word[0])} is not a field to filter by; {self._hint(field)}")
         key = self._label_key() if field == _LABELS else None
         self._skip()
         at = self._at
@@ -63,9 +71,11 @@ class _JobFilterParser(Parser[Query]):
         self._skip()
         if field == _LABELS:
             return _label(key, op, value, at)
-        if field == _NAME:
-            return _name(op, value, at)
-        return _state(op, value, at) if field == _STATE else _time(field, op, value, at)
+        return self.compare(field, op, value, at)
+
+    def _hint(self, field: str) -> str:
+        close = difflib.get_close_matches(field[:100], self.FIELDS, 1)
+        return f"did you mean {close[0]}?" if close else f"use one of {', '.join(self.FIELDS)}"
 
     def _label_key(self) -> str | None:
         """Of `labels.key` or `labels."key"`; None for `labels` alone."""
@@ -78,11 +88,6 @@ class _JobFilterParser(Parser[Query]):
         if key is None:
             raise self._invalid("expected a label's key, as in labels.team=vision")
         return key[0]
-
-
-def _hint(field: str) -> str:
-    close = difflib.get_close_matches(field[:100], _FIELDS, 1)
-    return f"did you mean {close[0]}?" if close else f"use one of {', '.join(_FIELDS)}"
 
 
 def _name(op: Operator, value: Value, at: int) -> Query:
@@ -101,14 +106,19 @@ def _label(key: str | None, op: Operator, value: Value, at: int) -> Query:
         if op != ":":
             raise invalid(at, "labels needs a key, as in labels.team=vision or labels:team")
         return Label(LABEL_PREFIX + value.text, "!=", None)
+    return label_test(LABEL_PREFIX + key, f"labels.{key}", op, value, at)
+
+
+def label_test(stored: str, field: str, op: Operator, value: Value, at: int) -> Query:
+    """A comparison of a field that is stored as a label."""
     if op in ("=", "!="):
-        return Label(LABEL_PREFIX + key, op, value.text)
+        return Label(stored, op, value.text)
     if op != ":":
-        raise invalid(at, f"labels.{key} takes = != and :, not {op}")
+        raise invalid(at, f"{field} takes = != and :, not {op}")
     if not value.text.strip("*"):
-        return Label(LABEL_PREFIX + key, "!=", None)
+        return Label(stored, "!=", None)
     inner, kind = _pattern(value.text)
-    return Label(LABEL_PREFIX + key, kind, inner)
+    return Label(stored, kind, inner)
 
 
 def _pattern(text: str) -> tuple[str, Literal["contains", "like"]]:
@@ -124,11 +134,11 @@ def _pattern(text: str) -> tuple[str, Literal["contains", "like"]]:
 def _state(op: Operator, value: Value, at: int) -> Query:
     if op not in ("=", "!="):
         raise invalid(at, f"{_STATE} takes = and !=, not {op}")
-    matching = _has_state(_job_state(value))
+    matching = has_state(_job_state(value))
     return matching if op == "=" else Not(matching)
 
 
-def _has_state(wanted: JobState) -> Query:
+def has_state(wanted: JobState) -> Query:
     """The jobs for which `render.state` returns this state."""
     matching: list[Query] = [
         Compare("state", "=", ours.value) for ours, theirs in STATES.items() if theirs is wanted

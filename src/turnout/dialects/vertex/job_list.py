@@ -11,7 +11,7 @@ from turnout.dialects.vertex.call import Call
 from turnout.dialects.vertex.protobuf import enum_numbers, field_mask
 from turnout.dialects.vertex.protobuf.field_mask import Mask
 from turnout.dialects.vertex.wire import Message
-from turnout.job import All, Compare, Page
+from turnout.job import All, Page, Query
 from turnout.service import JobView
 
 RenderItem = Callable[[JobView, Mask | None], Awaitable[dict[str, Any]]]
@@ -23,10 +23,12 @@ class Collection(NamedTuple):
     name: str
     """`customJobs`: the field of the response."""
     message: type[Message]
-    scope: str
-    """The scope of the jobs in the job model."""
+    query: Query
+    """Selects the jobs: by their scope."""
     token_location: str
     """The location for which page tokens are valid; also tells apart the kinds of jobs."""
+    parse: Callable[[str], Query] = job_filter.parse
+    """Parses the filter."""
 
 
 async def list_page(
@@ -39,7 +41,7 @@ async def list_page(
     size = paging.page_size(call.query.get("pageSize", ""))
     before = paging.read_token(secret, listing, call.query.get("pageToken", ""))
     read_mask = field_mask.parse(call.query.get("readMask", ""), collection.message)
-    query = All(Compare("scope", "=", collection.scope), job_filter.parse(text))
+    query = All(collection.query, collection.parse(text))
     # One more than the page holds, to know whether there is a next page.
     views = await context.jobs.find(call.caller, query, Page(limit=size + 1, before_id=before))
     resources = [

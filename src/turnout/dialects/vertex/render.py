@@ -15,6 +15,7 @@ from turnout.dialects.vertex.errors import (
     INVALID_ARGUMENT,
     RESOURCE_EXHAUSTED,
 )
+from turnout.dialects.vertex.pipelines import backing
 from turnout.dialects.vertex.protobuf.times import spell_time
 from turnout.dialects.vertex.resource_names import JobName
 from turnout.dialects.vertex.wire import JobState
@@ -60,13 +61,13 @@ def custom_job(
     """The resource. `tail` is the end of the log of the replica that failed first; it is shown if the job failed."""
     job = view.job
     location = location_of(job)
-    document: dict[str, Any] = msgspec.json.decode(view.document)
+    document = document_of(view)
     resource: dict[str, Any] = {
         "name": str(JobName(job.project, location, job.id)),
         "displayName": document.pop("displayName"),
         "jobSpec": document.pop("jobSpec"),
         "state": state(job).name,
-    } | _times(job)
+    } | times(job)
     if job.state in (State.FAILED, State.STOPPED):
         resource["error"] = error(view, tail)
     resource |= document
@@ -78,13 +79,21 @@ def custom_job(
 def tuning_job(view: JobView) -> dict[str, Any]:
     """The resource without its trials."""
     job = view.job
-    document: dict[str, Any] = msgspec.json.decode(view.document)
     resource: dict[str, Any] = (
-        {"name": tuning_name(job)} | document | {"state": state(job).name} | _times(job)
+        {"name": tuning_name(job)} | document_of(view) | {"state": state(job).name} | times(job)
     )
     if job.state in (State.FAILED, State.STOPPED):
         resource["error"] = error(view)
     return resource
+
+
+def document_of(view: JobView) -> dict[str, Any]:
+    """The document of a custom job or of a tuning job, also if the request was for a training pipeline.
+
+    Raises WrongState if the encryption key is missing.
+    """
+    document: dict[str, Any] = msgspec.json.decode(view.document)
+    return backing.document(document) if backing.is_pipeline(document) else document
 
 
 def tuning_name(job: Job) -> str:
@@ -101,7 +110,7 @@ def locked(view: JobView, name: str = "") -> dict[str, Any]:
         "name": name or str(JobName(job.project, location_of(job), job.id)),
         "displayName": job.name,
         "state": state(job).name,
-        **_times(job),
+        **times(job),
     }
     if job.state in (State.FAILED, State.STOPPED):
         resource["error"] = {"code": CODES[FAILED_PRECONDITION].number, "message": view.locked}
@@ -145,7 +154,7 @@ def first_failed(replicas: Sequence[Replica]) -> Replica | None:
     return min(failed, key=lambda replica: (replica.ended or 0, replica.role, replica.index), default=None)
 
 
-def _times(job: Job) -> dict[str, str]:
+def times(job: Job) -> dict[str, str]:
     named = {
         "createTime": job.created,
         "startTime": job.started,

@@ -5,6 +5,7 @@ from starlette.responses import Response
 
 from turnout.dialects.vertex import errors
 from turnout.errors import TurnoutError
+from turnout.service import calls
 
 _encode = msgspec.json.Encoder().encode
 
@@ -20,4 +21,5 @@ def empty() -> Response:
 
 def error(error: TurnoutError) -> Response:
     response = errors.error_response(error)
+    calls.refused(response.status)
     return json(response.body, response.http)

@@ -7,7 +7,7 @@ import msgspec
 from turnout.config import SHARED_CLUSTERS
 from turnout.dialects.vertex.custom_jobs import machine_rules, mounts, validate
 from turnout.dialects.vertex.custom_jobs.environment import pool_environment
-from turnout.dialects.vertex.custom_jobs.program import container_program, package_program
+from turnout.dialects.vertex.custom_jobs.program import ForJob, container_program, package_program
 from turnout.dialects.vertex.installation import Installation
 from turnout.dialects.vertex.protobuf import codec
 from turnout.dialects.vertex.protobuf.codec import Decoded
@@ -63,20 +63,27 @@ def new_job(decoded: Decoded[CustomJob], installation: Installation) -> NewJob:
     validate.custom_job(decoded, installation.location)
     job, path = decoded
     assert job.job_spec is not None
-    return _new_job(decoded, installation, scope(installation.location), job.job_spec, path / "jobSpec", {})
+    return assemble(decoded, installation, scope(installation.location), job.job_spec, path / "jobSpec", {})
 
 
 def new_tuning_job(decoded: Decoded[HyperparameterTuningJob], installation: Installation) -> NewJob:
     """A search. `scheduling` applies to each trial, not to the search."""
+    validate.common_fields(decoded.message, decoded.path, installation.location)
+    return tuning_search(decoded, decoded.path, installation)
+
+
+def tuning_search(
+    decoded: Decoded[HyperparameterTuningJob], root: FieldPath, installation: Installation
+) -> NewJob:
+    """The search of a tuning job whose fields below `decoded.path` are not checked yet. `root` has the others."""
     job, path = decoded
-    validate.common_fields(job, path, installation.location)
     notes: dict[str, None] = {}
     search = study.to_search(job, path, notes)
     if job.trial_job_spec is None:
         raise (path / "trialJobSpec").missing()
     validate.job_spec(job.trial_job_spec, path / "trialJobSpec")
-    new = _new_job(
-        decoded,
+    new = assemble(
+        Decoded(job, root),
         installation,
         tuning_scope(installation.location),
         job.trial_job_spec,
@@ -87,7 +94,7 @@ def new_tuning_job(decoded: Decoded[HyperparameterTuningJob], installation: Inst
     return msgspec.structs.replace(new, spec=spec)
 
 
-def _new_job(
+def assemble(
     decoded: Decoded[CustomJob] | Decoded[HyperparameterTuningJob],
     installation: Installation,
     scope: str,
@@ -95,6 +102,7 @@ def _new_job(
     spec_path: FieldPath,
     notes: dict[str, None],
 ) -> NewJob:
+    """The job of a document whose `custom_job_spec` is the program. Both must have been checked by `validate`."""
     job, path = decoded
     key = ""
     if job.encryption_spec:
@@ -122,7 +130,8 @@ def job_spec(
     """`validate.job_spec` must have accepted the spec."""
     found = mounts.job_mounts(spec, installation, path)
     notes |= dict.fromkeys(found.notes)
-    roles = tuple(_role(index, pool, spec, installation, path, notes) for index, pool in _used_pools(spec))
+    job = ForJob(installation, _cluster(spec, installation, path), notes)
+    roles = tuple(_role(index, pool, spec, job, path) for index, pool in _used_pools(spec))
     return Spec(
         roles=roles,
         mounts=found.mounts,
@@ -146,11 +155,15 @@ def _cluster(spec: CustomJobSpec, installation: Installation, path: FieldPath) -
     resource_id = spec.persistent_resource_id
     if not resource_id:
         return installation.cluster
+    if resource_id in installation.resources:
+        return installation.resources[resource_id]
     if resource_id not in installation.clusters:
         field = (path / "persistentResourceId").as_sent
         others = ", ".join(sorted(set(installation.clusters) - set(SHARED_CLUSTERS)))
         known = (
-            f"there are {others}" if others else "the operator can add it to the settings as [clusters.<id>]"
+            f"there are {others}"
+            if others
+            else "create it (persistentResources), or the operator can add it to the settings as [clusters.<id>]"
         )
         raise NotFound(
             f"{field}: there is no persistent resource {quoted(resource_id)}; {known}.",
@@ -167,10 +180,10 @@ def _role(
     index: int,
     pool: WorkerPoolSpec,
     spec: CustomJobSpec,
-    installation: Installation,
+    job: ForJob,
     path: FieldPath,
-    notes: dict[str, None],
 ) -> Role:
+    installation, notes = job.installation, job.notes
     pool_path = path / "workerPoolSpecs" / index
     machine = pool.machine_spec or MachineSpec()
     if machine_rules.wants_tpu(machine):
@@ -181,13 +194,12 @@ def _role(
         )
     if pool.container_spec:
         given = pool.container_spec.env
-        program = container_program(pool.container_spec, installation, pool_path / "containerSpec", notes)
+        program = container_program(pool.container_spec, job, pool_path / "containerSpec")
     else:
         assert pool.python_package_spec is not None
         given = pool.python_package_spec.env
-        program = package_program(
-            pool.python_package_spec, mounts.package_directories(spec), installation, notes
-        )
+        directories = mounts.package_directories(spec)
+        program = package_program(pool.python_package_spec, directories, job, pool_path / "pythonPackageSpec")
     environment = pool_environment(spec, given, installation.project, installation.location)
     settings = installation.runtimes.get(program.runtime)
     resources = machine_rules.resources(machine, pool.disk_spec)
@@ -204,6 +216,8 @@ def _role(
         leads=index == 0,
         when_lead_succeeds=WhenLeadSucceeds.END,
         task_type=settings.lead_task if settings and index == 0 else TASK_TYPES[index],
+        machine=machine.machine_type,
+        accelerator=machine.accelerator_type.name if machine.accelerator_type else "",
     )
 
 

@@ -17,6 +17,10 @@ Duration = Annotated[int, "duration"]
 Timestamp = Annotated[int, "timestamp"]
 """Nanoseconds since 1970."""
 AnyMessage = Annotated[dict[str, Any], "any"]
+Value = Annotated[Any, "value"]
+"""google.protobuf.Value: any JSON."""
+Struct = Annotated[dict[str, Any], "struct"]
+"""google.protobuf.Struct, and messages that are stored as they were sent."""
 
 
 class Message(msgspec.Struct, rename="camel"):

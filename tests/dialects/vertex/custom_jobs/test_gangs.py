@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.dialects.vertex.custom_jobs.test_running import Site, place, site
-from tests.dialects.vertex.jobs import Document, container, job, translated
+from tests.dialects.vertex.jobs import MAPPED, Document, container, job, translated
 from turnout.job import Attempt, Cause, Ended, Launch, ReplicaName, Started
 
 __all__ = ["place", "site"]
@@ -42,7 +42,7 @@ async def told(site: Site, document: Document, *names: str) -> list[dict[str, An
 
 
 def launched(site: Site, document: Document) -> Launch:
-    new = translated(document)
+    new = translated(document, MAPPED)
     site._jobs += 1
     return Launch(Attempt(site._jobs, 1), new.project, new.dialect, new.name, new.spec)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.dialects.vertex.custom_jobs.test_package_command import wheel
-from tests.dialects.vertex.jobs import Document, container, job, package, translated
+from tests.dialects.vertex.jobs import MAPPED, Document, container, job, package, translated
 from tests.engines.local import harness
 from tests.engines.local.harness import EngineHarness, accounts_in, owners
 from tests.running import reachable_directory
@@ -39,7 +39,7 @@ class Site(EngineHarness):
         return await self.ended(launch.attempt, LEAD)
 
     def launched(self, document: Document) -> Launch:
-        new = translated(document)
+        new = translated(document, MAPPED)
         self._jobs += 1
         return Launch(Attempt(self._jobs, 1), new.project, new.dialect, new.name, new.spec)
 

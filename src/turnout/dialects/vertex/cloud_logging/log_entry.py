@@ -22,6 +22,7 @@ _STREAMS = ("INFO", "ERROR")
 _EVENTS: dict[EventKind, tuple[str, str]] = {
     EventKind.CREATED: ("INFO", "Waiting for job to be provisioned."),
     EventKind.NOTE: ("NOTICE", "{message}"),
+    EventKind.IMAGE: ("INFO", "{message}"),
     EventKind.PLACED: ("INFO", "Job is preparing: {message}"),
     EventKind.STARTED: ("INFO", "Training program started: {message}"),
     EventKind.STOPPING: ("INFO", "Tearing down training program: {message}"),

@@ -25,6 +25,9 @@ KNOWN_AT_START = frozenset(
 )
 """Variables of the service whose values are known only when the replica starts."""
 
+SERVICE_VARIABLES = frozenset({JOB_ID, "CLOUD_ML_PROJECT_ID", "CLOUD_ML_REGION", "PIP_BREAK_SYSTEM_PACKAGES"})
+"""Variables that every job has."""
+
 
 class Environment(NamedTuple):
     env: dict[str, str]
@@ -68,4 +71,10 @@ def _service_variables(spec: CustomJobSpec, project: str, location: str) -> dict
         env["AIP_TENSORBOARD_LOG_DIR"] = f"{base}/logs/"
     if spec.tensorboard:
         env["AIP_TENSORBOARD_RESOURCE_NAME"] = spec.tensorboard
+    # The SDK inside the program takes its experiment and run from these.
+    if spec.experiment:
+        experiment = env["AIP_EXPERIMENT_NAME"] = spec.experiment.rpartition("/")[2]
+        if spec.experiment_run:
+            run = spec.experiment_run.rpartition("/")[2]
+            env["AIP_EXPERIMENT_RUN_NAME"] = run.removeprefix(f"{experiment}-")
     return env

@@ -10,8 +10,10 @@ from turnout.dialects import Context
 from turnout.dialects.vertex import operations, render, reply, translate
 from turnout.dialects.vertex.call import Call
 from turnout.dialects.vertex.custom_jobs import mounts, package_command
-from turnout.dialects.vertex.installation import Installation
 from turnout.dialects.vertex.job_list import Collection, in_form, list_page
+from turnout.dialects.vertex.persistent_resources import handlers as persistent_resources
+from turnout.dialects.vertex.pipelines import translate as pipelines
+from turnout.dialects.vertex.pipelines.render import name as pipeline_name
 from turnout.dialects.vertex.protobuf import codec
 from turnout.dialects.vertex.protobuf.field_mask import Mask
 from turnout.dialects.vertex.protobuf.field_path import FieldPath
@@ -19,7 +21,7 @@ from turnout.dialects.vertex.resource_names import JobName
 from turnout.dialects.vertex.tuning.trials import SCOPE
 from turnout.dialects.vertex.wire import CustomJob, CustomJobSpec
 from turnout.errors import Invalid, NotFound, Unavailable, WrongState
-from turnout.job import Job, NewJob, State
+from turnout.job import Compare, Job, NewJob, State
 from turnout.service import JobView
 
 KIND = "CustomJob"
@@ -29,12 +31,17 @@ _LARGEST_ID = (1 << 63) - 1
 
 
 async def create(context: Context, call: Call) -> Response:
-    installation = Installation.of(context.settings, call.caller.project, call.location)
+    return reply.json(await _resource(context, call, await submit(context, call)))
+
+
+async def submit(context: Context, call: Call) -> JobView:
     decoded = codec.custom_job(call.body)
+    spec = decoded.message.job_spec or CustomJobSpec()
+    installation = await persistent_resources.installation(context, call, spec.persistent_resource_id)
     new = translate.new_job(decoded, installation)
     new = await check_mounts(context, call, new, decoded.message.job_spec, decoded.path / "jobSpec")
     job = await create_job(context, call, new)
-    return reply.json(await _resource(context, call, JobView(job, (), new.document)))
+    return JobView(job, (), new.document)
 
 
 async def get(context: Context, call: Call) -> Response:
@@ -44,7 +51,9 @@ async def get(context: Context, call: Call) -> Response:
 async def list_jobs(context: Context, call: Call) -> Response:
     """The jobs of one location, newest first."""
     scope = translate.scope(call.location)
-    collection = Collection("customJobs", CustomJob, scope, token_location=call.location)
+    collection = Collection(
+        "customJobs", CustomJob, Compare("scope", "=", scope), token_location=call.location
+    )
 
     async def item(view: JobView, read_mask: Mask | None) -> dict[str, Any]:
         return render.locked(view) if view.locked else await _full_resource(context, call, view, read_mask)
@@ -60,6 +69,7 @@ async def cancel(context: Context, call: Call) -> Response:
 async def delete(context: Context, call: Call) -> Response:
     view = await find(context, call)
     check_ended(view, KIND, _name(view))
+    await check_alone(context, view, KIND, _name(view))
     await context.jobs.delete(call.caller, view.job.id)
     return reply.json(operations.delete_operation(context, call))
 
@@ -112,6 +122,15 @@ def check_ended(view: JobView, kind: str, name: str) -> None:
         )
 
 
+async def check_alone(context: Context, view: JobView, kind: str, name: str) -> None:
+    """Raises WrongState if the job belongs to a training pipeline."""
+    labels = (await context.jobs.labels([view.job.id])).get(view.job.id, {})
+    if pipelines.TASK in labels:
+        raise WrongState(
+            f"The {kind} {name} belongs to the training pipeline {pipeline_name(view.job)}. Delete the pipeline."
+        )
+
+
 async def check_mounts(
     context: Context, call: Call, new: NewJob, spec: CustomJobSpec | None, path: FieldPath
 ) -> NewJob:
@@ -149,14 +168,14 @@ async def _full_resource(
     context: Context, call: Call, view: JobView, read_mask: Mask | None = None
 ) -> dict[str, Any]:
     """Leaves out costly fields that the mask excludes. Raises WrongState if the encryption key is missing."""
-    tail = await _log_tail(context, view) if read_mask is None or "error" in read_mask else ""
+    tail = await log_tail(context, view) if read_mask is None or "error" in read_mask else ""
     links: Mapping[str, str] = {}
     if view.job.state is State.RUNNING and (read_mask is None or "webAccessUris" in read_mask):
         links = await context.web_access(call.caller, view, call.origin)
     return render.custom_job(view, tail=tail, web_access_uris=links)
 
 
-async def _log_tail(context: Context, view: JobView) -> str:
+async def log_tail(context: Context, view: JobView) -> str:
     """The last lines of the replica whose failure ended the job."""
     replica = render.first_failed(view.replicas) if view.job.state is State.FAILED else None
     if replica is None:

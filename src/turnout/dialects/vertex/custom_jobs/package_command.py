@@ -1,6 +1,7 @@
 """The command line that installs a job's Python packages and runs its module, as Google's own images do."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 DIRECTORY = "/opt/packages"
 """Contains one directory for each package."""
@@ -68,3 +69,19 @@ exec python3 -m "$_t_module" "$@"
 def command(files: Sequence[str], module: str, args: Sequence[str]) -> tuple[str, ...]:
     """`files` are paths below DIRECTORY. The exit code is the module's, or pip's if a package cannot be installed."""
     return ("/bin/sh", "-c", _SCRIPT, "packages", DIRECTORY, str(len(files)), module, *files, *args)
+
+
+class Packages(NamedTuple):
+    files: tuple[str, ...]
+    """Paths below DIRECTORY."""
+    module: str
+    args: tuple[str, ...]
+
+
+def parse(argv: Sequence[str]) -> Packages | None:
+    """What `command` made the command line of; None for any other command line."""
+    head = ("/bin/sh", "-c", _SCRIPT, "packages", DIRECTORY)
+    if tuple(argv[: len(head)]) != head:
+        return None
+    count, module, *words = argv[len(head) :]
+    return Packages(tuple(words[: int(count)]), module, tuple(words[int(count) :]))

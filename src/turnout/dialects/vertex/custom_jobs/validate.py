@@ -3,16 +3,17 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Protocol
 
 from turnout.dialects.vertex.custom_jobs import machine_rules
 from turnout.dialects.vertex.protobuf.codec import Decoded
 from turnout.dialects.vertex.protobuf.field_path import FieldPath, quoted
 from turnout.dialects.vertex.protobuf.times import SECOND, spell_duration
-from turnout.dialects.vertex.tuning.wire import HyperparameterTuningJob
 from turnout.dialects.vertex.wire import (
     ContainerSpec,
     CustomJob,
     CustomJobSpec,
+    EncryptionSpec,
     EnvVar,
     LustreMount,
     NfsMount,
@@ -63,12 +64,18 @@ def custom_job(decoded: Decoded[CustomJob], location: str) -> None:
     job_spec(job.job_spec, path / "jobSpec")
 
 
-def common_fields(job: CustomJob | HyperparameterTuningJob, path: FieldPath, location: str) -> None:
+class _Common(Protocol):
+    display_name: str
+    labels: dict[str, str]
+    encryption_spec: EncryptionSpec | None
+
+
+def common_fields(job: _Common, path: FieldPath, location: str) -> None:
     """Checks the fields that all kinds of jobs have."""
-    _display_name(job.display_name, path / "displayName")
-    _labels(job.labels, path / "labels")
+    display_name(job.display_name, path / "displayName")
+    labels(job.labels, path / "labels")
     if job.encryption_spec:
-        _kms_key(job.encryption_spec.kms_key_name, path / "encryptionSpec" / "kmsKeyName", location)
+        kms_key(job.encryption_spec.kms_key_name, path / "encryptionSpec" / "kmsKeyName", location)
 
 
 def job_spec(spec: CustomJobSpec, path: FieldPath) -> None:
@@ -76,7 +83,7 @@ def job_spec(spec: CustomJobSpec, path: FieldPath) -> None:
     if spec.scheduling:
         _scheduling(spec.scheduling, spec.worker_pool_specs, path)
     if spec.base_output_directory:
-        _gcs_directory(
+        gcs_directory(
             spec.base_output_directory.output_uri_prefix, path / "baseOutputDirectory" / "outputUriPrefix"
         )
     for value, name in (
@@ -85,7 +92,7 @@ def job_spec(spec: CustomJobSpec, path: FieldPath) -> None:
         (spec.experiment, "experiment"),
         (spec.experiment_run, "experimentRun"),
     ):
-        _resource_name(value, name, path / name)
+        resource_name(value, name, path / name)
     if spec.service_account and not re.fullmatch(r"[^\s@]+@[^\s@]+", spec.service_account):
         raise (path / "serviceAccount").invalid(
             f"{quoted(spec.service_account)} must be the e-mail address of an account."
@@ -101,7 +108,7 @@ def is_empty(pool: WorkerPoolSpec) -> bool:
     return pool == WorkerPoolSpec()
 
 
-def _display_name(name: str, path: FieldPath) -> None:
+def display_name(name: str, path: FieldPath) -> None:
     if not name:
         raise path.missing()
     if len(name) > MAX_NAME:
@@ -110,7 +117,7 @@ def _display_name(name: str, path: FieldPath) -> None:
         raise path.invalid("it has a NUL character.")
 
 
-def _labels(labels: dict[str, str], path: FieldPath) -> None:
+def labels(labels: dict[str, str], path: FieldPath) -> None:
     if len(labels) > MAX_LABELS:
         raise path.invalid(f"there are {len(labels)}; at most {MAX_LABELS} are allowed.")
     for key, value in labels.items():
@@ -165,16 +172,16 @@ def _pool(pool: WorkerPoolSpec, path: FieldPath, index: int) -> None:
 
 
 def _container(spec: ContainerSpec, path: FieldPath) -> None:
-    _image(spec.image_uri, path / "imageUri")
-    _arguments(spec.command, path / "command")
+    image(spec.image_uri, path / "imageUri")
+    arguments(spec.command, path / "command")
     if spec.command and not spec.command[0]:
         raise (path / "command" / 0).invalid("it is empty: it names the program to run.")
-    _arguments(spec.args, path / "args")
-    _env(spec.env, path / "env")
+    arguments(spec.args, path / "args")
+    environment(spec.env, path / "env")
 
 
 def _package(spec: PythonPackageSpec, path: FieldPath) -> None:
-    _image(spec.executor_image_uri, path / "executorImageUri")
+    image(spec.executor_image_uri, path / "executorImageUri")
     packages = path / "packageUris"
     if not spec.package_uris:
         raise packages.missing()
@@ -191,18 +198,18 @@ def _package(spec: PythonPackageSpec, path: FieldPath) -> None:
         raise (path / "pythonModule").invalid(
             f"{quoted(spec.python_module)} must be the name of a module, such as trainer.task."
         )
-    _arguments(spec.args, path / "args")
-    _env(spec.env, path / "env")
+    arguments(spec.args, path / "args")
+    environment(spec.env, path / "env")
 
 
-def _image(uri: str, path: FieldPath) -> None:
+def image(uri: str, path: FieldPath) -> None:
     if not uri:
         raise path.missing()
     if not _IMAGE.fullmatch(uri):
         raise path.invalid(f"{quoted(uri)} must name an image, such as gcr.io/project/image:tag.")
 
 
-def _arguments(words: Sequence[str], path: FieldPath) -> None:
+def arguments(words: Sequence[str], path: FieldPath) -> None:
     if sum(map(len, words)) > MAX_ARGS_CHARACTERS:
         raise path.invalid(f"they have more than {MAX_ARGS_CHARACTERS} characters together.")
     for index, word in enumerate(words):
@@ -212,7 +219,7 @@ def _arguments(words: Sequence[str], path: FieldPath) -> None:
             raise (path / index).invalid(f"it is longer than {MAX_WORD_BYTES} bytes.")
 
 
-def _env(env: Sequence[EnvVar], path: FieldPath) -> None:
+def environment(env: Sequence[EnvVar], path: FieldPath) -> None:
     if len(env) > MAX_ENV:
         raise path.invalid(f"there are {len(env)} variables; at most {MAX_ENV} are allowed.")
     total = 0
@@ -280,7 +287,7 @@ def _scheduling(scheduling: Scheduling, pools: Sequence[WorkerPoolSpec], spec_pa
             )
 
 
-def _gcs_directory(uri: str, path: FieldPath) -> None:
+def gcs_directory(uri: str, path: FieldPath) -> None:
     _required(uri, path)
     if not _GS.fullmatch(uri) or ".." in uri.split("/") or not uri.isprintable():
         raise path.invalid(f"{quoted(uri)} must be a directory in a bucket, such as gs://bucket/dir.")
@@ -289,7 +296,7 @@ def _gcs_directory(uri: str, path: FieldPath) -> None:
 def _psc(config: PscInterfaceConfig, path: FieldPath) -> None:
     # A bare name is an attachment in the project itself.
     if "/" in config.network_attachment:
-        _resource_name(config.network_attachment, "networkAttachment", path / "networkAttachment")
+        resource_name(config.network_attachment, "networkAttachment", path / "networkAttachment")
     for index, peering in enumerate(config.dns_peering_configs):
         peering_path = path / "dnsPeeringConfigs" / index
         _required(peering.domain, peering_path / "domain")
@@ -299,16 +306,16 @@ def _psc(config: PscInterfaceConfig, path: FieldPath) -> None:
         _required(peering.target_network, peering_path / "targetNetwork")
 
 
-def _kms_key(name: str, path: FieldPath, location: str) -> None:
+def kms_key(name: str, path: FieldPath, location: str) -> None:
     _required(name, path)
-    _resource_name(name, "kmsKeyName", path)
+    resource_name(name, "kmsKeyName", path)
     if name.split("/")[3] != location:
         raise path.invalid(
             f"the key is in {name.split('/')[3]}, the job in {location}: they must be in one location."
         )
 
 
-def _resource_name(value: str, form: str, path: FieldPath) -> None:
+def resource_name(value: str, form: str, path: FieldPath) -> None:
     """An empty value counts as not set."""
     if value and not _PATTERNS[form].fullmatch(value):
         raise path.invalid(f"{quoted(value)} must have the form {_FORMS[form]}.")

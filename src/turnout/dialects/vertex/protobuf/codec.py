@@ -42,6 +42,15 @@ def tuning_job(body: bytes) -> Decoded[HyperparameterTuningJob]:
     return decode(body, HyperparameterTuningJob, "hyperparameter_tuning_job")
 
 
+def has_field(body: bytes, *names: str) -> bool:
+    """Whether the body has one of these fields. A body that is not JSON has none."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(value, dict) and not value.keys().isdisjoint(names)
+
+
 def decode(body: bytes, kind: type[M], root: str) -> Decoded[M]:
     """`root` is the name of the whole body in errors. An empty body is an empty message."""
     try:
@@ -53,6 +62,16 @@ def decode(body: bytes, kind: type[M], root: str) -> Decoded[M]:
         return Decoded(reader.message(value, schema.of(kind), ""), FieldPath(reader.spellings))
     except RecursionError:
         raise Invalid(f"{INVALID} It is nested too deeply.") from None
+
+
+def decode_value(value: Any, kind: type[M], root: str, field: str) -> Decoded[M]:
+    """A message inside a google.protobuf.Value, the field `field` of the message that `root` names in errors."""
+    reader = _Reader(root)
+    try:
+        message = reader.message(value, schema.of(kind), field)
+    except RecursionError:
+        raise Invalid(f"{INVALID} It is nested too deeply.") from None
+    return Decoded(message, FieldPath(reader.spellings, field))
 
 
 def encode(message: Message) -> dict[str, Any]:
@@ -119,7 +138,7 @@ class _Reader:
                 key: self._element(field, item, f"{path}[{index}].value")
                 for index, (key, item) in enumerate(value.items())
             }
-        if isinstance(value, list):
+        if isinstance(value, list) and field.kind != "value":
             parent, _, name = path.rpartition(".")
             raise self._unknown(name, parent, "Proto field is not repeating, cannot start list.")
         return self._single(field, value, path)
@@ -220,6 +239,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "duration": lambda value: times.parse_duration(value) if isinstance(value, str) else None,
     "timestamp": lambda value: times.parse_time(value) if isinstance(value, str) else None,
     "any": lambda value: value if isinstance(value, dict) else None,
+    "value": lambda value: value,
+    "struct": lambda value: value if isinstance(value, dict) else None,
 }
 
 _WRITERS: dict[str, Callable[[Any], Any]] = {

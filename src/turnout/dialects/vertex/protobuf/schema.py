@@ -18,7 +18,7 @@ class Field(NamedTuple):
     json: str
     """`displayName`."""
     kind: str
-    """string, bool, double, int32, int64, duration, timestamp, any, enum or message."""
+    """string, bool, double, int32, int64, duration, timestamp, any, value, struct, enum or message."""
     repeated: bool = False
     map: bool = False
     """Text to `kind`."""
@@ -55,6 +55,8 @@ _TYPE_NAMES = {
     "duration": "type.googleapis.com/google.protobuf.Duration",
     "timestamp": "type.googleapis.com/google.protobuf.Timestamp",
     "any": "type.googleapis.com/google.protobuf.Any",
+    "value": "type.googleapis.com/google.protobuf.Value",
+    "struct": "type.googleapis.com/google.protobuf.Struct",
 }
 _SCALARS = {str: "string", bool: "bool", float: "double"}
 

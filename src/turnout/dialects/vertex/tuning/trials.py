@@ -12,7 +12,7 @@ from turnout.dialects.vertex.custom_jobs.environment import pool_environment
 from turnout.dialects.vertex.installation import Installation
 from turnout.dialects.vertex.protobuf import codec
 from turnout.dialects.vertex.protobuf.times import spell_duration, spell_time
-from turnout.dialects.vertex.render import location_of
+from turnout.dialects.vertex.render import document_of, location_of
 from turnout.dialects.vertex.resource_names import JobName
 from turnout.dialects.vertex.tuning import study
 from turnout.dialects.vertex.tuning.wire import Trial as TrialMessage
@@ -20,6 +20,7 @@ from turnout.dialects.vertex.wire import CustomJob, EnvVar
 from turnout.job import Measurement, NewJob, Role, Trial, TrialState
 from turnout.job.search import Value
 from turnout.service import JobView
+from turnout.service.images import ImageRules
 
 SCOPE = "trial"
 PARENT_LABEL = "trial_of"
@@ -34,15 +35,20 @@ STATES: dict[TrialState, TrialMessage.State] = {
 }
 
 
-def trial_job(parent: JobView, trial: Trial, settings: config.Settings) -> NewJob:
+def trial_job(
+    parent: JobView, trial: Trial, settings: config.Settings, images: ImageRules | None = None
+) -> NewJob:
     """`trialJobSpec` with the trial's values as arguments and its own output directory below the job's."""
-    parent_document: dict[str, Any] = msgspec.json.decode(parent.document)
+    parent_document = document_of(parent)
     location, number = location_of(parent.job), trial_id(trial)
     document = {
         "displayName": f"{parent_document['displayName'][:100]}-trial-{number}",
         "jobSpec": _trial_spec(parent_document["trialJobSpec"], trial),
     } | {key: parent_document[key] for key in ("labels", "encryptionSpec") if key in parent_document}
-    installation = Installation.of(settings, parent.job.project, location)
+    resource = parent_document["trialJobSpec"].get("persistentResourceId", "")
+    installation = Installation.of(settings, parent.job.project, location, images)._replace(
+        resources={resource: parent.job.cluster} if resource else {}
+    )
     decoded = codec.custom_job(msgspec.json.encode(document))
     new = translate.new_job(decoded, installation)
     variables = {

@@ -1,0 +1,1 @@
+"""Metadata stores: contexts (experiments and their runs), executions and artifacts."""

@@ -1,0 +1,1 @@
+"""Persistent resources: names of clusters."""

@@ -1,0 +1,1 @@
+"""TensorBoard resources: experiments, runs, time series and their points."""
