@@ -25,6 +25,8 @@ CHROMIUM = [
     "--disable-sync",
 ]
 PATIENCE = 60
+_NETWORK = "ERR_NETWORK_CHANGED"
+"""Other tests make network interfaces; Chromium then drops its connections."""
 
 
 class Tab:
@@ -32,6 +34,16 @@ class Tab:
         self._socket = socket
         self._session = session
         self._numbers = itertools.count(1)
+        self.problems: list[str] = []
+        """What the browser complained about since `watch`: errors of scripts, and what the page's policy refused."""
+
+    def watch(self) -> None:
+        for domain in ("Runtime", "Log", "Page"):
+            self.call(f"{domain}.enable")
+
+    def resize(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def call(self, method: str, **parameters: Any) -> Any:
         number = next(self._numbers)
@@ -42,6 +54,19 @@ class Tab:
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]
+            self._note(answer)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        details = event.get("params", {})
+        match event.get("method"):
+            case "Runtime.exceptionThrown":
+                self.problems.append(json.dumps(details["exceptionDetails"]))
+            case "Runtime.consoleAPICalled" if details["type"] in ("error", "assert"):
+                self.problems.append(json.dumps(details["args"]))
+            case "Log.entryAdded" if details["entry"]["level"] == "error":
+                if _NETWORK in details["entry"]["text"]:
+                    return
+                self.problems.append(f"{details['entry']['text']} {details['entry'].get('url', '')}")
 
     def go(self, address: str) -> None:
         self.call("Page.navigate", url=address)

@@ -24,6 +24,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/endless":
         await StreamingResponse(endless())(scope, receive, send)
         return
+    if scope["path"] == "/slow":
+        await asyncio.sleep(0.5)
     if scope["path"] == "/refused":
         await PlainTextResponse("too large", 413)(scope, receive, send)
         return
@@ -39,11 +41,13 @@ async def endless() -> AsyncIterator[bytes]:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[int]:
+async def serving(keep_alive: float = 5) -> AsyncIterator[int]:
+    """`keep_alive`: seconds that a connection may be idle between two requests."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
             app, http=LimitedProtocol, ws="none", lifespan="off", log_level="critical", loop="uvloop"
         )
+        config.timeout_keep_alive = keep_alive  # type: ignore[assignment]  # uvicorn's annotation says int
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve([listener]))
         try:
@@ -136,6 +140,26 @@ async def test_a_head_that_does_not_end_times_out(monkeypatch: pytest.MonkeyPatc
     async with serving() as port:
         assert (await answer(port, b"GET / HTTP/1.1\r\nHo")).startswith(b"HTTP/1.1 408")
         assert await answer(port) == b""
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        GET + b"\r\n",
+        b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n" + b"x" * 300_000,
+        b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n" + b"x" * 100_000,
+    ],
+    ids=["answered", "refused before its body was read", "refused, and its body never ends"],
+)
+async def test_an_idle_connection_is_closed(request_: bytes):
+    async with serving(keep_alive=0.1) as port:
+        assert (await answer(port, request_)).startswith(b"HTTP/1.1 ")
+
+
+async def test_a_connection_is_not_idle_while_a_request_is_answered():
+    async with serving(keep_alive=0.1) as port:
+        slow = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+        assert (await answer(port, (GET + b"\r\n") + slow + slow)).count(b"200 OK") == 3
 
 
 async def test_a_flood_of_pipelined_requests_is_cut_off():

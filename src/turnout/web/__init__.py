@@ -4,10 +4,14 @@ from turnout.web import tls
 from turnout.web.browser_access import BrowserAccess
 from turnout.web.browser_links import BrowserLinks
 from turnout.web.dashboards import Dashboards
+from turnout.web.metrics import MetricSources
+from turnout.web.page import Page, PageFiles
 from turnout.web.peers import LocalPeersOnly, refusal_of
 from turnout.web.protocol import LimitedProtocol
+from turnout.web.proxies import TrustedProxies
+from turnout.web.recorder import Recorder, RequestTimes
 from turnout.web.shell import ShellPages
-from turnout.web.status import page, routes
+from turnout.web.status import home_text, routes
 
 __all__ = [
     "BrowserAccess",
@@ -15,8 +19,14 @@ __all__ = [
     "Dashboards",
     "LimitedProtocol",
     "LocalPeersOnly",
+    "MetricSources",
+    "Page",
+    "PageFiles",
+    "Recorder",
+    "RequestTimes",
     "ShellPages",
-    "page",
+    "TrustedProxies",
+    "home_text",
     "refusal_of",
     "routes",
     "tls",

@@ -1,4 +1,4 @@
-"""Checks access to shells and dashboards: a link made for a key that may stop the job, valid once."""
+"""Checks access to shells and pages of programs: a link made for a key that may stop the job, valid once."""
 
 import asyncio
 import time

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from turnout.bodies import ARRIVED
+from turnout.web.joined_writes import JoinedWrites
 
 HEAD_BYTES = 96 << 10
 """The maximum size of the request line and headers. The longest request of any cloud's API is a GET of 32 KiB."""
@@ -56,6 +59,8 @@ class LimitedProtocol(HttpToolsProtocol):
     give_back: ClassVar[Callable[..., None]] = staticmethod(lambda: None)
     """Called when no large head is left after there were many."""
 
+    _responses: JoinedWrites
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._refusal = (400, "")
@@ -69,17 +74,23 @@ class LimitedProtocol(HttpToolsProtocol):
         """Bytes and number of the complete headers; after the head, of the trailers."""
         self._unanswered = 0
         """Memory of the heads of requests that are not answered."""
+        self._long_body = False
+        """Whether the head announces a body that does not arrive together with it."""
         self._framing = 0
         """Received bytes of the body, including its framing."""
         self._payload = self._discarded = 0
         self._timer: asyncio.TimerHandle | None = None
+        """Runs on while requests come and go, because making and cancelling one for each request costs more."""
+        self._deadline: float | None = None
+        """For the head that is arriving, or for the next request to begin, by the loop's clock."""
         self._stalled: asyncio.TimerHandle | None = None
         self._unsent = 0
         self.app = self._paced(self.app)  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
+        self._responses = JoinedWrites(transport, self.loop)
+        self._await_head(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -109,8 +120,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head, self._piece, self._begun = self._piece, 0, True
         self._counted = self._headers = 0
-        if self._timer is None:
-            self._timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
+        self._await_head(HEAD_SECONDS)
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -130,7 +140,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._end_parser(
                 431, f"A request may have {MOST_HEADERS} headers and {HEAD_BYTES} bytes of them."
             )
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"content-length":
+            self._long_body = len(value) >= _LONG
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MOST_PIPELINED:
@@ -139,10 +154,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._hold_heads()
         self._head, self._begun = None, False
         self._counted = self._headers = self._framing = self._payload = self._discarded = 0
-        self._stop_timer()
+        self._deadline = None
         super().on_headers_complete()
-        if any(name == b"content-length" and len(value) >= _LONG for name, value in self.headers):
+        if self._long_body:
             # Do not read the body before the application has decided, by the head, whether it reads the body.
+            self._long_body = False
             self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:
@@ -152,8 +168,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._head = 0
         super().on_message_complete()
+        if self._discarded:
+            self._await_head(self.timeout_keep_alive)
 
     def on_response_complete(self) -> None:
+        self._responses.flush()
         if self.cycle.response_complete:
             self.cycle.body = bytearray()  # the application did not read it
             if not self._begun:
@@ -162,7 +181,18 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.cycle.scope = self.scope = {}  # type: ignore[typeddict-item]
         if not self.pipeline:
             self._release_heads()
-        super().on_response_complete()
+            if not self._begun:
+                self._await_head(self.timeout_keep_alive)
+        self._start_next()
+
+    def _start_next(self) -> None:
+        """Like `super().on_response_complete`, but without a timer for each response."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def send_400_response(self, msg: str) -> None:
         """Called for every error of the parser."""
@@ -190,7 +220,13 @@ class LimitedProtocol(HttpToolsProtocol):
         """A streamed response continues when the client has read, so at most one piece waits."""
 
         async def paced(scope: Scope, receive: Receive, send: Send) -> None:
+            cycle: RequestResponseCycle = receive.__self__  # type: ignore[attr-defined]
+            cycle.transport = responses = self._responses  # type: ignore[assignment]
+            scope[ARRIVED] = not cycle.more_body
+
             async def send_and_wait(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    responses.head_is_next()
                 await send(message)
                 if self.flow.write_paused and message.get("more_body"):
                     await self.flow.drain()
@@ -207,6 +243,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.transport.close()
                 return False
             # Slowly, so that it does not delay other clients.
+            self._deadline = None
             self.flow.pause_reading()
             self.loop.call_at(self._take_turn(), self._resume_reading)
         elif self._framing - self._payload > _FRAMING_BYTES + received + _FRAMING_RATIO * self._payload:
@@ -222,10 +259,28 @@ class LimitedProtocol(HttpToolsProtocol):
     def _resume_reading(self) -> None:
         if not self.transport.is_closing():
             self.flow.resume_reading()
+            if self.cycle.response_complete and not self._begun:
+                self._await_head(self.timeout_keep_alive)
 
-    def _head_timed_out(self) -> None:
+    def _await_head(self, seconds: float) -> None:
+        now = self.loop.time()
+        self._deadline = now + seconds
+        if self._timer is None:
+            self._set_timer(now, self._deadline)
+
+    def _set_timer(self, now: float, deadline: float) -> None:
+        """It never rings after a deadline that is set meanwhile."""
+        at = min(deadline, now + self.timeout_keep_alive)
+        self._timer = self.loop.call_at(at, self._look_at_deadline)
+
+    def _look_at_deadline(self) -> None:
         self._timer = None
-        if self._begun and not self.transport.is_closing():
+        if self._deadline is None:
+            return
+        now = self.loop.time()
+        if now < self._deadline:
+            self._set_timer(now, self._deadline)
+        elif self._begun and not self.transport.is_closing():
             self._refuse(408, f"The request line and headers did not arrive within {HEAD_SECONDS} s.")
         else:
             self.transport.close()
@@ -237,6 +292,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, why: str) -> None:
         """Send the response and close. Later data is ignored."""
         self._stop_timer()
+        self._responses.flush()
         head = (
             b"content-type: text/plain; charset=utf-8\r\n"
             b"content-length: %d\r\nconnection: close\r\n\r\n" % len(why)

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 from html import escape
-from importlib import resources
 from string import Template
 from urllib.parse import urlsplit
 
@@ -25,13 +24,14 @@ from turnout.access.tickets import Grant
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs, Size, Terminal
 from turnout.web.browser_access import SHELL, BrowserAccess, wrong_link
+from turnout.web.page.files import PageFiles
 
 SHELLS = "/turnout/shells"
 
 _COOKIE = "turnout-shell"
 _WINDOW = 1 << 18
 """The limit for bytes that were sent to a page and are not acknowledged yet."""
-_FILES = {"terminal.js", "screen.js"}
+_NO_PARTS = "the parts of the page are missing: run `make setup` where npm's registry can be reached"
 _WRITE_SECONDS = 30
 """Seconds that input waits for a program that does not read; then it is dropped."""
 _REPORT_SECONDS = 2
@@ -58,36 +58,44 @@ class FromPage(msgspec.Struct):
 
 
 class ShellPages:
-    def __init__(self, jobs: Jobs, browser_access: BrowserAccess) -> None:
+    def __init__(self, jobs: Jobs, browser_access: BrowserAccess, files: PageFiles) -> None:
         self._jobs = jobs
         self._access = browser_access
+        self._files = files
         self._page_tokens: dict[str, str] = {}
         """The page token of each pass."""
 
     def routes(self) -> list[BaseRoute]:
         replica_path = SHELLS + "/{project}/{job}/{replica}"
         return [
-            Route(SHELLS + "/{file}", _script, methods=["GET"]),
             Route(replica_path, self.page, methods=["GET"]),
             WebSocketRoute(replica_path + "/socket", self.socket),
         ]
 
     async def page(self, request: Request) -> Response:
+        files = await self._files.get()
+        if files is None:
+            return HTMLResponse(_notice(_NO_PARTS), 503, headers=_HEADERS | _policy())
         try:
             grant, secret = self._access.redeem(request.query_params.get("ticket", ""), SHELL)
             _check_path(grant, request)
         except TurnoutError as error:
-            return HTMLResponse(_notice(error.message), 403, headers=_HEADERS | _policy(request, False))
+            return HTMLResponse(_notice(error.message), 403, headers=_HEADERS | _policy())
         page_token = secrets.token_urlsafe(32)
         if len(self._page_tokens) > 1000:
             self._page_tokens = {
                 known: token for known, token in self._page_tokens.items() if self._valid(known)
             }
         self._page_tokens[secret] = page_token
-        page = _page("terminal.html").substitute(
-            replica=escape(grant.replica), job=grant.job, project=escape(grant.project), page_token=page_token
+        page = Template(files.terminal).substitute(
+            replica=escape(grant.replica),
+            job=grant.job,
+            project=escape(grant.project),
+            page_token=page_token,
+            base=files.base,
+            import_map=files.import_map,
         )
-        answer = HTMLResponse(page, headers=_HEADERS | _policy(request, True))
+        answer = HTMLResponse(page, headers=_HEADERS | _policy(files.script_source))
         secure = request.url.scheme == "https"
         answer.set_cookie(
             _COOKIE, secret, path=request.url.path, httponly=True, samesite="strict", secure=secure
@@ -238,22 +246,12 @@ def _number(websocket: WebSocket, name: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else default
 
 
-async def _script(request: Request) -> Response:
-    name = request.path_params["file"]
-    if name not in _FILES:
-        return Response(status_code=404)
-    text = resources.files("turnout.web").joinpath(name).read_bytes()
-    return Response(text, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
-
-
-def _page(name: str) -> Template:
-    return Template(resources.files("turnout.web").joinpath(name).read_text())
-
-
-def _policy(request: Request, script: bool) -> dict[str, str]:
-    rules = ["default-src 'none'", "style-src 'unsafe-inline'", "frame-ancestors 'none'", "base-uri 'none'"]
-    if script:
-        rules += ["script-src 'self'", "connect-src 'self'", "form-action 'none'"]
+def _policy(script_source: str = "") -> dict[str, str]:
+    # xterm.js makes style elements.
+    rules = ["default-src 'none'", "style-src 'self' 'unsafe-inline'", "img-src 'self'"]
+    rules += ["frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"]
+    if script_source:
+        rules += [script_source, "connect-src 'self'"]
     return {"Content-Security-Policy": "; ".join(rules)}
 
 

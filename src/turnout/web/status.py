@@ -1,6 +1,5 @@
 """`/` for people, `/healthz` for a load balancer, `/metrics` for Prometheus."""
 
-import time
 from importlib import resources
 
 from starlette.requests import Request
@@ -8,10 +7,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from turnout import __version__
-from turnout.service import Jobs
-
-_STARTED = time.time()
-
+from turnout.service import Jobs, Webhooks
+from turnout.web import metrics
+from turnout.web.metrics import MetricSources
 
 _TEXT = """\
 Turnout {version}, a training-job service
@@ -22,8 +20,8 @@ Turnout {version}, a training-job service
 """
 
 
-async def page(request: Request) -> Response:
-    """A page for browsers, and a few lines of text for curl."""
+async def home_text(request: Request) -> Response:
+    """A few lines of text for curl. Browsers get them as HTML where the parts of the page were not fetched."""
     host, scheme = _host(request), request.url.scheme
     if "text/html" not in request.headers.get("accept", ""):
         return PlainTextResponse(_TEXT.format(version=__version__, endpoint=f"{scheme}://{host}"))
@@ -38,23 +36,27 @@ async def page(request: Request) -> Response:
     return HTMLResponse(filled, headers=policy)
 
 
-def routes(jobs: Jobs, warnings: list[str]) -> list[Route]:
+def routes(sources: MetricSources, warnings: list[str]) -> list[Route]:
     """`warnings`: problems for the operator; the caller may change the list later."""
+    jobs = sources.jobs
 
     async def healthz(_: Request) -> Response:
         trouble = jobs.trouble()
         lines = (
             trouble or "ok",
-            *(f"warning: {warning}" for warning in (*warnings, *_cluster_warnings(jobs))),
+            *(
+                f"warning: {warning}"
+                for warning in (*warnings, *_cluster_warnings(jobs), *_webhook_warnings(sources.webhooks))
+            ),
         )
         status = 503 if trouble else 200
         text = "".join(f"{line}\n" for line in lines)
         return PlainTextResponse(text, status, {"Turnout-Version": __version__})
 
-    async def metrics(_: Request) -> Response:
-        return PlainTextResponse(_metrics(jobs), media_type="text/plain; version=0.0.4")
+    async def show_metrics(_: Request) -> Response:
+        return PlainTextResponse(await metrics.text(sources), media_type="text/plain; version=0.0.4")
 
-    return [Route("/healthz", healthz), Route("/metrics", metrics)]
+    return [Route("/healthz", healthz), Route("/metrics", show_metrics)]
 
 
 def _cluster_warnings(jobs: Jobs) -> list[str]:
@@ -65,35 +67,11 @@ def _cluster_warnings(jobs: Jobs) -> list[str]:
     return [f"no job starts on {', '.join(names)}: {why}" for why, names in clusters.items() if why]
 
 
+def _webhook_warnings(webhooks: Webhooks) -> list[str]:
+    return [f"webhook {name} does not accept messages: {why}" for name, why in webhooks.troubles().items()]
+
+
 def _host(request: Request) -> str:
     """The Host header if it is a plain host name, because it goes into a page."""
     host = request.headers.get("host", "")
     return host if host.replace(".", "").replace(":", "").replace("-", "").isalnum() else "127.0.0.1:8470"
-
-
-def _metrics(jobs: Jobs) -> str:
-    troubles = jobs.cluster_troubles()
-    lines = [
-        "# HELP turnout_info The version that runs.",
-        "# TYPE turnout_info gauge",
-        f'turnout_info{{version="{__version__}"}} 1',
-        "# HELP turnout_start_time_seconds When the service started.",
-        "# TYPE turnout_start_time_seconds gauge",
-        f"turnout_start_time_seconds {_STARTED:.3f}",
-        "# HELP turnout_engines_ready Whether every cluster starts jobs.",
-        "# TYPE turnout_engines_ready gauge",
-        f"turnout_engines_ready {int(not any(troubles.values()))}",
-        "# HELP turnout_cluster_ready Whether the cluster starts jobs.",
-        "# TYPE turnout_cluster_ready gauge",
-        *(f'turnout_cluster_ready{{cluster="{name}"}} {int(not why)}' for name, why in troubles.items()),
-        "# HELP turnout_jobs Jobs that have not ended, by state.",
-        "# TYPE turnout_jobs gauge",
-        *(f'turnout_jobs{{state="{state}"}} {count}' for state, count in sorted(jobs.counts().items())),
-        "# HELP turnout_jobs_ended_total Jobs that ended since the service started, by reason.",
-        "# TYPE turnout_jobs_ended_total counter",
-        *(
-            f'turnout_jobs_ended_total{{reason="{why}"}} {count}'
-            for why, count in sorted(jobs.ends().items())
-        ),
-    ]
-    return "\n".join(lines) + "\n"
