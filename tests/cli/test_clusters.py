@@ -180,11 +180,20 @@ def test_the_doctor_names_clusters_beyond_this_machine(run_turnout: Run, tmp_pat
     file.write_text(CONFIG.format(stand_in=stand_in))
     findings = json.loads(run_turnout("doctor", f"--config={file}", "--output=json").out)
     gpu, away = findings["cluster gpu"], findings["cluster away"]
-    assert (gpu["status"], gpu["found"]) == ("ok", "slurm, partition batch; not checked here")
-    assert gpu["advice"] == "to check it while the service runs: turnout cluster check gpu"
+    refused = "a node runs a job: Slurm refused the job: Invalid account"
+    assert (gpu["status"], gpu["found"]) == ("warn", f"slurm, partition batch; {refused}")
     assert (away["status"], away["found"]) == ("warn", "slurm: /nowhere/ssh is not on the PATH")
     assert "turnout cluster check away" in away["advice"]
     assert not [name for name in findings if name.startswith("cluster ap-")]
+
+
+def test_the_doctor_without_the_service(run_turnout: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNOUT_ENDPOINT", "http://127.0.0.1:9")
+    file = tmp_path / "turnout.toml"
+    file.write_text(CONFIG.format(stand_in="/bin/true"))
+    gpu = json.loads(run_turnout("doctor", f"--config={file}", "--output=json").out)["cluster gpu"]
+    assert (gpu["status"], gpu["found"]) == ("ok", "slurm, partition batch; not checked here")
+    assert gpu["advice"] == "to check it while the service runs: turnout cluster check gpu"
 
 
 def test_an_interpreter_that_only_nodes_have(run_turnout: Run, tmp_path: Path):

@@ -43,7 +43,10 @@ def test_a_job_of_vertex_by_name_and_number(cloud, run_turnout, run_tictl):
     assert {(line["stream"], line["text"]) for line in lines} == {("stdout", "hello"), ("stderr", "trouble")}
     stranger = run_tictl("logs", "of-vertex")
     assert (stranger.code, stranger.out) == (1, "")
-    assert "tictl shows only TI-A jobs (`tictl job list`); `turnout logs` and" in stranger.err
+    assert (
+        "tictl shows only TI-A jobs of a cluster, here ap-beijing (-c chooses another); `turnout logs` and"
+        in stranger.err
+    )
 
 
 def test_a_job_of_modelarts(service, run_turnout):

@@ -133,7 +133,7 @@ def test_messages_are_in_the_words_of_vertex(service: Service, run_turnout: Run)
     cloud.wait(made["name"])
     explained = run_turnout("explain", "fails-in-vertex").out
     assert re.match(r"fails-in-vertex \(\d+\) in us-central1: failed\n", explained)
-    assert '[images] "<its image>" = "mine" and [runtimes.mine] python' in " ".join(explained.split())
+    assert 'to use another, set [runtimes.plain] python = "…"' in " ".join(explained.split())
     shown = explained + json.dumps(cloud.entries(made))
     for word in ("ap-beijing", "cluster", "gang"):
         assert word not in shown

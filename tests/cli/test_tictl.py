@@ -128,11 +128,13 @@ def test_describe_shows_existing_jobs_and_an_error_for_the_others(recorder, run_
     recorder.answers["DescribeJob"] = describe
     recorder.answers["jobs/gone"] = {"error": {"code": "NotFound", "message": "no job gone"}}
     outcome = run_tictl("job", "describe", "a", "gone", "b", "--no-header")
-    complaint = "tictl: no job gone (ResourceNotFound); tictl shows only TI-A jobs (`tictl job list`); "
+    complaint = (
+        "tictl: no job gone (ResourceNotFound); tictl shows only TI-A jobs of a cluster, here ap-beijing "
+    )
     assert outcome == (
         1,
         "a    now    later    Succeeded\nb    now    later    Succeeded\n",
-        complaint + "`turnout logs` and `turnout explain` find every job\n",
+        complaint + "(-c chooses another); `turnout logs` and `turnout explain` find every job\n",
     )
 
 

@@ -1,35 +1,57 @@
-"""`turnout stop` and `turnout delete`."""
+"""`turnout stop`, `turnout delete` and `turnout priority`."""
+
+import json
 
 import typer
 
+from turnout.cli import job_output
 from turnout.cli.client import Client, Document, Rejected
 from turnout.cli.entry import mention_older, print_error
 from turnout.cli.login import connect
+from turnout.cli.options import ListForm
 
 
-def stop(jobs: list[str], cluster: str, project: str, endpoint: str | None) -> None:
-    _each(jobs, cluster, connect(endpoint, project=project), ("POST", "stop"), "is stopping")
+def stop(jobs: list[str], cluster: str, project: str, endpoint: str | None, output: ListForm) -> None:
+    _each(jobs, cluster, connect(endpoint, project=project), ("POST", "stop"), "is stopping", output)
 
 
-def delete(jobs: list[str], cluster: str, project: str, endpoint: str | None) -> None:
-    _each(jobs, cluster, connect(endpoint, project=project), ("DELETE",), "is deleted")
+def delete(jobs: list[str], cluster: str, project: str, endpoint: str | None, output: ListForm) -> None:
+    _each(jobs, cluster, connect(endpoint, project=project), ("DELETE",), "is deleted", output)
 
 
-def _each(jobs: list[str], cluster: str, client: Client, call: tuple[str, ...], done: str) -> None:
+def priority(
+    jobs: list[str], to: int, cluster: str, project: str, endpoint: str | None, output: ListForm
+) -> None:
+    client, body = connect(endpoint, project=project), json.dumps({"priority": to}).encode()
+    _each(jobs, cluster, client, ("POST", "priority"), f"has priority {to}", output, body)
+
+
+def _each(
+    jobs: list[str],
+    cluster: str,
+    client: Client,
+    call: tuple[str, ...],
+    done: str,
+    output: ListForm,
+    body: bytes | None = None,
+) -> None:
     """Continues after a job that the service refuses."""
-    complete = True
+    changed: list[Document] = []
     for job in jobs:
         try:
-            view = _send(client, job, cluster, *call)
+            view = _send(client, job, cluster, body, *call)
         except Rejected as error:
             print_error("turnout", error.message if job in error.message else f"{job}: {error.message}")
-            complete = False
-        else:
-            mention_older("turnout", job, view)
-            print(f"{view['name']} ({view['id']}) of project {view['project']} {done}.")
-    if not complete:
+            continue
+        mention_older("turnout", job, view)
+        changed.append(view)
+        if output is ListForm.TABLE:
+            job_output.show([view], output, done)
+    if output is not ListForm.TABLE:
+        job_output.show(changed, output, done)
+    if len(changed) < len(jobs):
         raise typer.Exit(1)
 
 
-def _send(client: Client, job: str, cluster: str, method: str, *verb: str) -> Document:
-    return client.send(method, "jobs", job, *verb, query={"cluster": cluster})
+def _send(client: Client, job: str, cluster: str, body: bytes | None, method: str, *verb: str) -> Document:
+    return client.send(method, "jobs", job, *verb, query={"cluster": cluster}, body=body)

@@ -14,10 +14,10 @@ import tempfile
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnout import __version__, config
-from turnout.cli.client import EndpointUnreachable
+from turnout.cli.client import Client, EndpointUnreachable
 from turnout.cli.login import connect, stored
 from turnout.errors import TurnoutError
 from turnout.paths import Paths
@@ -245,15 +245,37 @@ def containers(_: config.Settings) -> Finding:
 
 
 def cluster(name: str, settings: config.Settings) -> Finding:
-    """A cluster beyond this machine. Only the service can check it."""
+    """A cluster beyond this machine. Only the service can check it, and only for the root key."""
     wanted = settings.remote_clusters()[name]
-    first = wanted.command[0] if wanted.command else "sbatch"
-    where = f", partition {wanted.partition}" if wanted.partition else ""
+    if wanted.engine == "ray":
+        first, where = wanted.python, f" at {wanted.address}" if wanted.address else ""
+    else:
+        first = wanted.command[0] if wanted.command else "sbatch"
+        where = f", partition {wanted.partition}" if wanted.partition else ""
     advice = f"to check it while the service runs: turnout cluster check {name}"
     if shutil.which(first) is None:
         found = f"{wanted.engine}{where}: {first} is not on the PATH"
         return Finding(CheckStatus.WARN, found, f"its jobs wait until {first} is there; {advice}")
-    return Finding(CheckStatus.OK, f"{wanted.engine}{where}; not checked here", advice)
+    results = _results_of_service(name, wanted.engine)
+    if not results:
+        return Finding(CheckStatus.OK, f"{wanted.engine}{where}; not checked here", advice)
+    wrong = [f"{one['what']}: {one['detail']}" for one in results if not one["ok"]]
+    if wrong:
+        return Finding(CheckStatus.WARN, f"{wanted.engine}{where}; {'; '.join(wrong)}", advice)
+    passed = ", ".join(one["what"] for one in results)
+    return Finding(CheckStatus.OK, f"{wanted.engine}{where}; checked by the service: {passed}")
+
+
+def _results_of_service(name: str, engine: str) -> list[dict[str, Any]]:
+    """What `turnout cluster check` says, or nothing if no service with this cluster answers, or not for this key."""
+    try:
+        client = connect()
+        known = client.get("clusters", within=3)["clusters"]
+        if not any((one["name"], one["engine"]) == (name, engine) for one in known):
+            return []
+        return list(client.check_cluster(name))
+    except TurnoutError:
+        return []
 
 
 def endpoint(_: config.Settings) -> Finding:
@@ -277,7 +299,16 @@ def endpoint(_: config.Settings) -> Finding:
         return Finding(
             CheckStatus.WARN, f"{client.endpoint} answers, but not all clusters start jobs", "; ".join(away)
         )
+    failing = _failing_webhooks(client) if who["root"] else []
+    if failing:
+        found = f"{client.endpoint} answers, but webhooks do not: {'; '.join(failing)}"
+        return Finding(CheckStatus.WARN, found, "`turnout webhooks` shows what waits for them")
     return Finding(CheckStatus.OK, f"{client.endpoint} ({named}) answers; {key}")
+
+
+def _failing_webhooks(client: Client) -> list[str]:
+    found = client.get("webhooks", within=3)["webhooks"]
+    return [f"{hook['name']}: {hook['trouble']}" for hook in found if hook["trouble"]]
 
 
 def _turnout_answers(host: str, port: int) -> bool:

@@ -161,6 +161,17 @@ class Client:
             except EndpointUnreachable as error:
                 window.pause(error)
 
+    def changes(self) -> Iterator[None]:
+        """Yields at once, and whenever a job has changed that the key may see. Continues after a broken connection."""
+        last, window = "", RetryWindow(self.notify)
+        while True:
+            try:
+                for event in self._events(("changes",), {"from": last}):
+                    last, window = event.id, RetryWindow(self.notify)
+                    yield
+            except EndpointUnreachable as error:
+                window.pause(error)
+
     def sweep(self, dry_run: bool) -> list[Document]:
         """What the sweep deleted, by kind; with `dry_run`, what it would delete."""
         return list(self._results(("sweep",), {"dry_run": "true" if dry_run else "false"}))
@@ -168,6 +179,18 @@ class Client:
     def check_cluster(self, name: str) -> Iterator[Document]:
         """What works on the cluster and what does not, as it is found out."""
         return self._results(("clusters", name, "check"), {})
+
+    def make_runtime(self, name: str) -> Iterator[Document]:
+        """The lines that say how far the environment of a runtime is, until it is ready."""
+        return self._results(("runtimes", name, "make"), {})
+
+    def check_runtime(self, name: str) -> Iterator[Document]:
+        """What works of a runtime and what does not, as it is found out."""
+        return self._results(("runtimes", name, "check"), {})
+
+    def bring_image(self, how: str, query: dict[str, str]) -> Iterator[Document]:
+        """The progress of a `pull` or `import`, with the digest in the last document."""
+        return self._results(("images", how), query)
 
     def _results(self, path: tuple[str, ...], query: dict[str, str]) -> Iterator[Document]:
         """The events of a POST that takes long, until its end."""

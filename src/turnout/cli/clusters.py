@@ -8,13 +8,14 @@ import typer
 
 from turnout.cli import help, table
 from turnout.cli.client import Client, Document
+from turnout.cli.language import say
 from turnout.cli.login import connect, save, stored
 from turnout.cli.options import Endpoint, Form, NoHeader, NoTruncate, Output
 from turnout.errors import Invalid, NotFound
 
 HEADER = ["REGION", "CLUSTER ID"]
 
-app = help.group("Clusters; 集群")
+app = help.group("Clusters")
 
 
 @help.command(app, "list", "tictl cluster list --default")
@@ -25,7 +26,7 @@ def list_clusters(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List the clusters, private ones first, or show the default one; 列出集群"""
+    """List the clusters, private ones first, or show the default one"""
     login = stored()
     region, cluster = login.region_and_cluster()
     if default and output == Form.JSON:
@@ -53,7 +54,7 @@ def switch(
     cluster: Annotated[str, typer.Option("-c", "--cluster", help="the new default cluster")] = "",
     endpoint: Endpoint = None,
 ) -> None:
-    """Set the default cluster; 切换集群"""
+    """Set the default cluster"""
     login = stored()
     client = connect(endpoint, login)
     if not cluster:
@@ -61,7 +62,8 @@ def switch(
     chosen = find(client, cluster)
     login.region, login.cluster = region or chosen["region"], chosen["name"]
     save(login)
-    print(f"The default cluster is set as `{login.region}: {login.cluster}`")
+    text = "The default cluster is set as `{region}: {cluster}`"
+    print(say(text, region=login.region, cluster=login.cluster))
 
 
 def find(client: Client, name: str) -> Document:
@@ -74,7 +76,7 @@ def find(client: Client, name: str) -> Document:
 
 
 def default_line(region: str, cluster: str) -> str:
-    return f"The default cluster is `{region}` `{cluster}`"
+    return say("The default cluster is `{region}` `{cluster}`", region=region, cluster=cluster)
 
 
 def _clusters(client: Client) -> list[Document]:

@@ -13,10 +13,12 @@ from turnout.cli import checks, table
 from turnout.cli.checks import CheckStatus, Finding
 from turnout.cli.options import Form
 from turnout.engines.local.data import nfs as engine_nfs
+from turnout.engines.local.environments.environments import NO_UV, find_uv
 from turnout.engines.local.machine import network as engine_network
 from turnout.engines.local.machine import preflight
 from turnout.engines.local.users.account import job_uids
 from turnout.errors import TurnoutError
+from turnout.runtimes import runtime_table
 from turnout.search import missing_packages
 
 Check = Callable[[config.Settings], Finding]
@@ -35,6 +37,16 @@ def _interpreter(settings: config.Settings, runtime: str, advice: str) -> Findin
         return Finding(CheckStatus.OK, preflight.python_of_jobs(settings, runtime))
     except TurnoutError as error:
         return Finding(CheckStatus.MISSING, error.message, advice, needed=True)
+
+
+def uv(settings: config.Settings) -> Finding:
+    program = find_uv()
+    needed = settings.runtime_defaults.make or any(one.made for one in settings.runtimes.values())
+    if program is None:
+        advice = "makes environments of runtimes with packages, and presets with [runtimes] make = true"
+        return Finding(CheckStatus.MISSING, NO_UV, advice, needed=needed)
+    known = preflight.installed_pythons(settings)
+    return Finding(CheckStatus.OK, f"{program}; makes environments on Python {', '.join(known)}")
 
 
 def job_users(settings: config.Settings) -> Finding:
@@ -85,6 +97,7 @@ CHECKS: dict[str, Check] = {
     "endpoint": checks.endpoint,
     "job users": job_users,
     "interpreter": interpreter,
+    "uv": uv,
     "bubblewrap": checks.bubblewrap,
     "private network": network,
     "cgroups": checks.cgroups,
@@ -118,7 +131,7 @@ def _examine(settings: config.Settings) -> dict[str, Finding]:
 
 
 def _runtime(name: str, settings: config.Settings) -> Finding:
-    table = config.runtime_table(name)
+    table = runtime_table(name)
     found = _interpreter(settings, name, f"correct {table}: the service refuses to start with it")
     if found.status is CheckStatus.MISSING and settings.runtimes[name].python and settings.remote_clusters():
         advice = f"jobs on this machine cannot use it; the nodes of clusters must have what {table} names"

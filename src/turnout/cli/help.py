@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from turnout.cli.language import say
 from turnout.errors import Unsupported
 
 INDENT = "   "
@@ -84,9 +85,9 @@ def refusal(app: typer.Typer, name: str, message: str) -> None:
 def render(command: TyperCommand | TyperGroup, ctx: Any) -> str:
     parts = [_section("USAGE", [_usage(command, ctx)])]
     if command.help:
-        parts.append(_section("DESCRIPTION", _wrapped(command.help)))
+        parts.append(_section("DESCRIPTION", _wrapped(say(command.help))))
     if isinstance(command, TyperGroup):
-        known = [(name, c.get_short_help_str(200)) for name, c in command.commands.items() if not c.hidden]
+        known = [(name, _short(c)) for name, c in command.commands.items() if not c.hidden]
         parts.append(_section("COMMANDS", _columns(known)))
     options = [p for p in command.get_params(ctx) if isinstance(p, TyperOption) and not p.hidden]
     parts.append(_section("OPTIONS", _columns([(_flags(p), _meaning(p)) for p in options])))
@@ -95,8 +96,14 @@ def render(command: TyperCommand | TyperGroup, ctx: Any) -> str:
     return "\n".join(parts)
 
 
+def _short(command: Any) -> str:
+    """The first sentence of the description."""
+    translated = say(command.help or "")
+    return translated if translated != command.help else command.get_short_help_str(200)
+
+
 def _section(title: str, lines: list[str]) -> str:
-    return "".join([f"{title}:\n", *(f"{INDENT}{line}".rstrip() + "\n" for line in lines)])
+    return "".join([f"{say(title)}:\n", *(f"{INDENT}{line}".rstrip() + "\n" for line in lines)])
 
 
 def _usage(command: TyperCommand | TyperGroup, ctx: Any) -> str:
@@ -113,7 +120,7 @@ def _flags(option: TyperOption) -> str:
 
 
 def _meaning(option: TyperOption) -> str:
-    text = option.help or ""
+    text, default = say(option.help or ""), say("default")
     shown = (
         option.default
         if option.show_default and not option.is_flag and not callable(option.default)
@@ -121,7 +128,7 @@ def _meaning(option: TyperOption) -> str:
     )
     if shown in (None, "", [], ()):
         return text
-    return f'{text} (default: "{shown}")' if isinstance(shown, str) else f"{text} (default: {shown})"
+    return f'{text} ({default}: "{shown}")' if isinstance(shown, str) else f"{text} ({default}: {shown})"
 
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:

@@ -5,13 +5,14 @@ import os
 from turnout.cli.client import Document, Rejected
 
 
-def about_job(error: Rejected, name: str) -> Rejected:
+def about_job(error: Rejected, name: str, cluster: str) -> Rejected:
     """For a call that names a job."""
     if f"no job {name}" not in error.message:
         return error
     return _with(
         error,
-        "tictl shows only TI-A jobs (`tictl job list`); `turnout logs` and `turnout explain` find every job",
+        f"tictl shows only TI-A jobs of a cluster, here {cluster} (-c chooses another); "
+        "`turnout logs` and `turnout explain` find every job",
     )
 
 

@@ -10,8 +10,19 @@ import typer
 from turnout.cli import help, hints, table, wait
 from turnout.cli.client import Client, Document, Rejected
 from turnout.cli.entry import mention_older, print_error
+from turnout.cli.language import say
 from turnout.cli.login import connect, stored
-from turnout.cli.options import Cluster, Endpoint, Form, Jobs, NoHeader, NoTruncate, Output, Project, Region
+from turnout.cli.options import (
+    Cluster,
+    Endpoint,
+    Form,
+    NoHeader,
+    NoTruncate,
+    Output,
+    Project,
+    Region,
+    TiaJobs,
+)
 from turnout.errors import Invalid
 
 COLUMNS = {"NAME": "Name", "CREATED": "CreateTime", "END": "EndTime", "STATE": "State", "MESSAGE": "Message"}
@@ -21,7 +32,7 @@ _TIME = re.compile(r"^(\d{4}-(\d\d-\d\d \d\d:\d\d:\d\d))(?:\.\d+)? \+0800 .*$")
 _QUOTED = re.compile(r"""\\.|'[^']*'|["](?:\\.|[^"\\])*["]""", re.DOTALL)
 _SHELL = re.compile(r"(?:^|\s)(\|\|?|&&?|\d?>>?(?:&\d)?|<)(?=\s|$)|(;)(?=\s|$)|(\$(?:\w+|\{\w+\}|\())")
 
-app = help.group("Training jobs; 训练任务")
+app = help.group("Training jobs")
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 PackageDir = Annotated[
@@ -86,7 +97,7 @@ def create(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Create a job; 创建任务"""
+    """Create a job"""
     login = stored()
     region, cluster = login.region_and_cluster(region, cluster)
     fields = {
@@ -113,7 +124,7 @@ def create(
         raise hints.about_new_job(error, given) from None
     _warn_about_shell(f"{command} {args}")
     if output == Form.TABLE:
-        print("create job success.")
+        print(say("create job success."))
         _show([job], no_header, no_truncate)
     if wait_for_end:
         job = _wait_until_ended(client, region, job, quiet=output == Form.JSON)
@@ -133,7 +144,7 @@ def list_jobs(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List the jobs of a cluster, by name; 列出任务"""
+    """List the jobs of a cluster, by name"""
     login = stored()
     region, cluster = login.region_and_cluster(region, cluster)
     jobs = sorted(_all(connect(endpoint, login, project), region, cluster), key=lambda job: job["Name"])
@@ -142,7 +153,7 @@ def list_jobs(
 
 @help.command(app, "describe", "tictl job describe mnist first --output=json")
 def describe(
-    names: Jobs,
+    names: TiaJobs,
     cluster: Cluster = "",
     region: Region = "",
     no_header: NoHeader = False,
@@ -151,7 +162,7 @@ def describe(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show jobs, one row each; 查看任务"""
+    """Show jobs, one row each"""
     login = stored()
     region, cluster = login.region_and_cluster(region, cluster)
     client = connect(endpoint, login, project)
@@ -170,7 +181,7 @@ def describe(
 
 @help.command(app, "delete", "tictl job delete first mnist")
 def delete(
-    names: Jobs,
+    names: TiaJobs,
     cluster: Cluster = "",
     region: Region = "",
     project: Project = "",
@@ -179,7 +190,7 @@ def delete(
     no_header: NoHeader = False,
     no_truncate: NoTruncate = False,
 ) -> None:
-    """Delete jobs, and stop those that run; 删除任务"""
+    """Delete jobs, and stop those that run"""
     login = stored()
     region, cluster = login.region_and_cluster(region, cluster)
     client = connect(endpoint, login, project)
@@ -190,7 +201,7 @@ def delete(
         _call(client, "DeleteJob", region, cluster, name)
         deleted.append(name)
         if output == Form.TABLE:
-            print(f"The job {name} is deleted successfully.")
+            print(say("The job {name} is deleted successfully.", name=name))
 
     complete = _each(names, delete_one)
     if output == Form.JSON:
@@ -210,10 +221,10 @@ def _call(client: Client, action: str, region: str, cluster: str, name: str) -> 
         return client.call(action, fields, region)
     except Rejected as error:
         if error.code != "ResourceNotFound" or client.project:
-            raise hints.about_job(error, name) from None
+            raise hints.about_job(error, name, cluster) from None
         client.project = _project_of(client, cluster, name)
         if not client.project:
-            raise hints.about_job(error, name) from None
+            raise hints.about_job(error, name, cluster) from None
     return client.call(action, fields, region)
 
 

@@ -5,22 +5,30 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnout import __version__
-from turnout.cli import entry, help, keys, turnout_clusters
-from turnout.cli.options import Endpoint, Form, Jobs, Output, Project
+from turnout.cli import (
+    complete,
+    entry,
+    help,
+    keys,
+    turnout_changes,
+    turnout_clusters,
+    turnout_images,
+    turnout_runtimes,
+    turnout_setup,
+    turnout_top,
+)
+from turnout.cli.options import Endpoint, Form, Job, JobCluster, JobsOutput, ListForm, Output, Project
 
 VERSION = f"turnout {__version__}"
 DATA = "/var/lib/turnout as root, else ~/.local/share/turnout"
-
-JobCluster = Annotated[
-    str,
-    typer.Option("-c", "--cluster", help="cluster of the job, if JOB is a name that several clusters have"),
-]
 
 app = help.group("A training-job service that you run yourself.", VERSION)
 
 
 app.add_typer(keys.app, name="keys")
 app.add_typer(turnout_clusters.app, name="cluster")
+app.add_typer(turnout_runtimes.app, name="runtime")
+app.add_typer(turnout_images.app, name="image")
 
 
 def main() -> NoReturn:
@@ -71,7 +79,7 @@ def serve(
     """,
 )
 def explain(
-    job: Annotated[str, typer.Argument(metavar="JOB")],
+    job: Job,
     cluster: JobCluster = "",
     project: Project = "",
     endpoint: Endpoint = None,
@@ -93,7 +101,7 @@ def explain(
     """,
 )
 def logs(
-    job: Annotated[str, typer.Argument(metavar="JOB")],
+    job: Job,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="show new lines until the job ends")] = False,
     trial: Annotated[
         str, typer.Option("--trial", metavar="number|id", help="show this trial of a search")
@@ -112,20 +120,118 @@ def logs(
     turnout_logs.logs(job, trial, follow, cluster, project, endpoint, output)
 
 
-@help.command(app, "stop", "turnout stop test-job --project vision")
-def stop(jobs: Jobs, cluster: JobCluster = "", project: Project = "", endpoint: Endpoint = None) -> None:
-    """Stop jobs of any API. JOB is a name, a number or a UUID."""
-    from turnout.cli import changes
+@help.command(
+    app,
+    "jobs",
+    """
+    turnout jobs
+    turnout jobs --state live --watch
+    turnout jobs --api vertex --since 2h --output wide
+    turnout jobs --label team=vision --state failed --output json
+    """,
+)
+def jobs(
+    state: Annotated[
+        str,
+        typer.Option(
+            "--state",
+            help="running, failed, …, waiting, live or ended; separate several by commas",
+            autocompletion=complete.states,
+        ),
+    ] = "",
+    api: Annotated[
+        str,
+        typer.Option(
+            "--api", help="tia, modelarts, vertex; separate several by commas", autocompletion=complete.apis
+        ),
+    ] = "",
+    name: Annotated[str, typer.Option("--name", help="a part of the name, or a pattern with *")] = "",
+    label: Annotated[str, typer.Option("--label", metavar="key[=value]", help="a label or tag")] = "",
+    since: Annotated[str, typer.Option("--since", help="created since: 30m, 2h, 7d, or a time")] = "",
+    order: Annotated[
+        str, typer.Option("--order", help="created, started, ended, name, priority; - reverses it")
+    ] = "-created",
+    limit: Annotated[int, typer.Option("-n", "--limit", help="how many; 0: all", min=0)] = 50,
+    mine: Annotated[bool, typer.Option("--mine", help="only jobs that your key created")] = False,
+    owner: Annotated[str, typer.Option("--owner", metavar="key", help="only jobs of this key, or root")] = "",
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="show changes until Ctrl-C")] = False,
+    cluster: Annotated[str, typer.Option("-c", "--cluster", help="only jobs of this cluster")] = "",
+    project: Project = "",
+    endpoint: Endpoint = None,
+    output: JobsOutput = ListForm.TABLE,
+) -> None:
+    """List the jobs of all APIs, the newest first. The root key sees all projects."""
+    from turnout.cli import job_list
 
-    changes.stop(jobs, cluster, project, endpoint)
+    query = {"state": state, "api": api, "name": name, "label": label, "since": since}
+    query |= {"order": order, "cluster": cluster, "owner": "me" if mine else owner}
+    job_list.jobs(query, limit, watch, project, endpoint, output)
 
 
-@help.command(app, "delete", "turnout delete 1846031847234928640")
-def delete(jobs: Jobs, cluster: JobCluster = "", project: Project = "", endpoint: Endpoint = None) -> None:
-    """Delete jobs of any API; running ones are stopped first. JOB is a name, a number or a UUID."""
-    from turnout.cli import changes
+turnout_top.add(app)
 
-    changes.delete(jobs, cluster, project, endpoint)
+
+@help.command(
+    app,
+    "audit",
+    """
+    turnout audit --since 1d
+    turnout audit --job test-job --output json
+    """,
+)
+def audit(
+    job: Annotated[
+        str, typer.Option("--job", help="only changes of this job: a name, a number or a UUID")
+    ] = "",
+    key: Annotated[str, typer.Option("--key", help="only changes by this key, `root`, or `me`")] = "",
+    since: Annotated[str, typer.Option("--since", help="since: 30m, 2h, 7d, or a time")] = "",
+    limit: Annotated[int, typer.Option("-n", "--limit", help="how many; 0: all", min=0)] = 50,
+    project: Project = "",
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show who changed what, the newest first. The root key sees all projects, another key those of its project."""
+    from turnout.cli import audit
+
+    audit.audit({"job": job, "key": key, "since": since}, limit, project, endpoint, output)
+
+
+@help.command(app, "webhooks", "turnout webhooks")
+def webhooks(endpoint: Endpoint = None, output: Output = Form.TABLE) -> None:
+    """Show which messages wait for each webhook, and which it did not accept. Needs the root key."""
+    from turnout.cli import webhooks
+
+    webhooks.webhooks(endpoint, output)
+
+
+@help.command(
+    app,
+    "run",
+    """
+    turnout run -- python train.py --epochs 3
+    turnout run --gpus 2 --replicas 4 --name big -- torchrun train.py
+    """,
+)
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGUMENT...]")],
+    gpus: Annotated[int, typer.Option("--gpus", help="GPUs of each replica", min=0)] = 0,
+    replicas: Annotated[int, typer.Option("--replicas", help="number of replicas", min=1)] = 1,
+    name: Annotated[str, typer.Option("--name", help="name (default: the name of this directory)")] = "",
+    machine: Annotated[str, typer.Option("--machine", help="machine type of Vertex")] = "n1-standard-4",
+    image: Annotated[str, typer.Option("--image", help="container image")] = "python:3",
+    detach: Annotated[bool, typer.Option("-d", "--detach", help="do not wait for it")] = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Run a command as a job with this directory as its code, and show its log. Exit code 1 unless it succeeds.
+
+    The directory is copied to a bucket first, without hidden files, __pycache__, venv and node_modules.
+    """
+    from turnout.cli import run
+
+    run.run(command, run.Machines(gpus, replicas, machine, image), name, detach, endpoint)
+
+
+turnout_changes.add(app)
 
 
 @help.command(
@@ -270,6 +376,9 @@ def sweep(
     from turnout.cli import sweep
 
     sweep.sweep(dry_run, endpoint, output)
+
+
+turnout_setup.add(app)
 
 
 @help.command(app, "doctor", "turnout doctor --data ~/jobs")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from turnout.cli import complete
 from turnout.config import SHARED_CLUSTERS
 
 DEFAULT_CLUSTER = SHARED_CLUSTERS[0]
@@ -13,6 +14,13 @@ DEFAULT_CLUSTER = SHARED_CLUSTERS[0]
 class Form(StrEnum):
     TABLE = "table"
     JSON = "json"
+
+
+class ListForm(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
 
 
 Endpoint = Annotated[
@@ -28,6 +36,13 @@ Project = Annotated[
 ]
 Output = Annotated[
     Form, typer.Option("--output", metavar="table|json", help="output format; json is for scripts")
+]
+JobsOutput = Annotated[
+    ListForm, typer.Option("--output", metavar="table|wide|json|yaml", help="output format")
+]
+JobCluster = Annotated[
+    str,
+    typer.Option("-c", "--cluster", help="cluster of the job, if JOB is a name that several clusters have"),
 ]
 Cluster = Annotated[
     str,
@@ -46,5 +61,7 @@ NoHeader = Annotated[bool, typer.Option("--no-header", help="print no header lin
 NoTruncate = Annotated[
     bool, typer.Option("--no-truncate", help="do not cut the table to the terminal's width")
 ]
-Job = Annotated[str, typer.Argument(metavar="JOB")]
-Jobs = Annotated[list[str], typer.Argument(metavar="JOB [JOB...]")]
+Job = Annotated[str, typer.Argument(metavar="JOB", autocompletion=complete.jobs)]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB [JOB...]", autocompletion=complete.jobs)]
+TiaJob = Annotated[str, typer.Argument(metavar="JOB", autocompletion=complete.tia_jobs)]
+TiaJobs = Annotated[list[str], typer.Argument(metavar="JOB [JOB...]", autocompletion=complete.tia_jobs)]

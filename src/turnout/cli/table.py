@@ -62,6 +62,12 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def show_yaml(value: Any) -> None:
+    import yaml  # only here: it costs 10 ms
+
+    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+
+
 def json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 

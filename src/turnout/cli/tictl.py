@@ -6,24 +6,26 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnout import __version__, config
-from turnout.cli import clusters, entry, help, jobs, table, tictl_logs
+from turnout.cli import clusters, entry, help, jobs, language, table, tictl_logs
 from turnout.cli.client import Client, Credentials, Document
+from turnout.cli.language import say
 from turnout.cli.login import Login, connect, find_key, remove, save, stored
 from turnout.cli.options import Cluster, Endpoint, Form, NoHeader, NoTruncate, Output, Region
 from turnout.errors import Invalid, NotFound
 
 VERSION = f"tictl version {__version__}+turnout"
 
-app = help.group("Training jobs on your own Turnout service; 在自己的 Turnout 服务上训练", VERSION)
+app = help.group("Training jobs on your own Turnout service", VERSION)
 
 
 def main() -> NoReturn:
+    language.choose()
     entry.run(app, "tictl")
 
 
 @help.command(app, "version")
 def version() -> None:
-    """Show the version; 查看版本"""
+    """Show the version"""
     print(VERSION)
 
 
@@ -45,7 +47,7 @@ def login(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Store key, endpoint and default cluster for the other commands; 登录"""
+    """Store key, endpoint and default cluster for the other commands"""
     if info:
         return show_login("tictl", endpoint, output)
     before = stored()
@@ -59,13 +61,13 @@ def login(
     save(kept)
     if output == Form.JSON:
         return table.show_json(_summary(kept))
-    return print(f"user logged in with secret id `{client.key.id}`")
+    return print(say("user logged in with secret id `{id}`", id=client.key.id))
 
 
 @help.command(app, "logout")
 def logout() -> None:
-    """Remove the stored key, endpoint and default cluster; 退出"""
-    print("user logged out" if remove() else "there was no login")
+    """Remove the stored key, endpoint and default cluster"""
+    print(say("user logged out") if remove() else say("there was no login"))
 
 
 @help.command(app, "user")
@@ -75,7 +77,7 @@ def user(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show whose key is in use; 查看用户"""
+    """Show whose key is in use"""
     who = connect(endpoint).get("whoami")
     if output == Form.JSON:
         return table.show_json(who)
@@ -129,8 +131,8 @@ def show_login(program: str, endpoint: str | None, output: Form) -> None:
     if output == Form.JSON:
         return table.show_json(_summary(login))
     region, cluster = login.region_and_cluster()
-    print(f"user logged in with secret id `{login.secret_id}`")
-    print(f"The endpoint is `{connect(endpoint, login).endpoint}`")
+    print(say("user logged in with secret id `{id}`", id=login.secret_id))
+    print(say("The endpoint is `{endpoint}`", endpoint=connect(endpoint, login).endpoint))
     return print(clusters.default_line(region, cluster))
 
 

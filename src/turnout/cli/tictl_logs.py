@@ -13,8 +13,9 @@ from turnout.cli import help, table
 from turnout.cli.client import Client, Document
 from turnout.cli.entry import print_error
 from turnout.cli.jobs import describe_one
+from turnout.cli.language import say
 from turnout.cli.login import connect, stored
-from turnout.cli.options import Cluster, Endpoint, Form, Job, Output, Project, Region
+from turnout.cli.options import Cluster, Endpoint, Form, Output, Project, Region, TiaJob
 from turnout.errors import Invalid
 
 PAGE = 1000
@@ -51,7 +52,7 @@ def add(app: typer.Typer) -> None:
 
 
 def logs(
-    name: Job,
+    name: TiaJob,
     start_time: Start = "",
     end_time: End = "",
     limit: Limit = 1000,
@@ -63,7 +64,7 @@ def logs(
     endpoint: Endpoint = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show the log of a job, oldest line first; 查看日志"""
+    """Show the log of a job, oldest line first"""
     _check(start_time, end_time, limit, follow)
     login = stored()
     region, cluster = login.region_and_cluster(region, cluster)
@@ -81,8 +82,10 @@ def logs(
         shown = (_text(line, time_prefix) if output == Form.TABLE else table.json_line(line) for line in page)
         print("\n".join(shown), flush=True)
     if silent and sys.stdout.isatty():
-        when = " at that time" if start_time or end_time else "" if job.get("EndTime") or follow else " yet"
-        print_error("tictl", f"{name} printed nothing{when}")
+        text = "{name} printed nothing" if job.get("EndTime") or follow else "{name} printed nothing yet"
+        if start_time or end_time:
+            text = "{name} printed nothing at that time"
+        print_error("tictl", say(text, name=name))
 
 
 def _check(start: str, end: str, limit: int, follow: bool) -> None:
@@ -123,8 +126,10 @@ def _queried(
         context = answer["Context"]
         if answer["Listover"]:
             return
-    more = "--follow shows all" if limit == QUERY_LIMIT else "--limit shows more, --follow all"
-    print_error("tictl", f"these are the first {shown} lines; {more}")
+    text = "these are the first {shown} lines; --limit shows more, --follow all"
+    if limit == QUERY_LIMIT:
+        text = "these are the first {shown} lines; --follow shows all"
+    print_error("tictl", say(text, shown=shown))
 
 
 def _followed(client: Client, job: Document) -> Iterator[list[Document]]:

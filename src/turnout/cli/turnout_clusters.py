@@ -1,4 +1,4 @@
-"""`turnout cluster`: lists the clusters, checks them, and drains them for maintenance."""
+"""`turnout cluster`: lists the clusters, checks them, drains them for maintenance, and prints manifests for them."""
 
 from typing import Annotated
 
@@ -6,8 +6,13 @@ import typer
 
 from turnout.cli import help
 from turnout.cli.options import Endpoint, Form, Output
+from turnout.errors import NotFound
 
 Name = Annotated[str, typer.Argument(metavar="CLUSTER")]
+
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", metavar="file", help="settings file (default: TURNOUT_CONFIG)")
+]
 
 app = help.group("List clusters; check and drain them, which needs the root key")
 
@@ -27,7 +32,7 @@ def list_clusters(endpoint: Endpoint = None, output: Output = Form.TABLE) -> Non
 
 @help.command(app, "check", "turnout cluster check gpu")
 def check(name: Name, endpoint: Endpoint = None, output: Output = Form.TABLE) -> None:
-    """Check a cluster: its commands, its partition, and whether a node reaches the service.
+    """Check a cluster: its software, its rights or resources, and whether a node reaches the service.
 
     Runs a job of one line on a node, so it can take a minute.
     """
@@ -44,6 +49,25 @@ def check(name: Name, endpoint: Endpoint = None, output: Output = Form.TABLE) ->
         table.show_json(results)
     if not all(result["ok"] for result in results):
         raise typer.Exit(1)
+
+
+@help.command(app, "manifest", "turnout cluster manifest cls-rgaisoe4 | kubectl apply -f -")
+def manifest(name: Name, config: ConfigFile = None) -> None:
+    """Print what the administrator of a Kubernetes cluster has to create: a service account and its rights.
+
+    Reads the settings, and needs no running service.
+    """
+    from turnout.config import load
+    from turnout.engines.kubernetes import KubernetesSettings
+    from turnout.engines.kubernetes.manifest import manifest as text
+
+    clusters = load(config).all_clusters()
+    if name not in clusters or clusters[name].engine != "kubernetes":
+        known = ", ".join(one for one, found in clusters.items() if found.engine == "kubernetes") or "none"
+        raise NotFound(
+            f"the settings have no cluster {name!r} with engine = 'kubernetes'; there are: {known}"
+        )
+    print(text(KubernetesSettings.of(clusters[name], {})), end="")
 
 
 @help.command(app, "drain", "turnout cluster drain gpu")

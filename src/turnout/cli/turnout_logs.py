@@ -23,21 +23,39 @@ def logs(
     mention_older("turnout", job, view)
     if trial:
         view = client.get("jobs", _trial(_trials(client, view), trial, job)["job"])
-    while follow and view["state"] in NOT_STARTED:  # before that its replicas are not known
-        view = client.wait(view["id"], "started")
+    if follow:
+        view = _started(client, view)
     if not view["replicas"] and (trials := _trials(client, view)):
         raise Invalid(
             f"{job} is a search, and only its trials have logs: "
             f"try `turnout logs {job} --trial {trials[-1]['number']}`; `turnout explain {job}` lists them"
         )
+    silent = _show(client, view, follow, output)
+    if silent and sys.stdout.isatty():
+        print_error("turnout", f"{job} printed nothing{'' if follow or view['ended'] else ' yet'}")
+
+
+def show_log(client: Client, view: Document) -> None:
+    """Shows the log of a job from its start until it has ended. A search has none."""
+    _show(client, _started(client, view), follow=True, output=Form.TABLE)
+
+
+def _started(client: Client, view: Document) -> Document:
+    """Before the start its replicas are not known."""
+    while view["state"] in NOT_STARTED:
+        view = client.wait(view["id"], "started")
+    return view
+
+
+def _show(client: Client, view: Document, follow: bool, output: Form) -> bool:
+    """Returns whether there were no lines."""
     names = [replica["name"] for replica in view["replicas"]]
     silent = True
     for lines in client.follow(view["id"], follow):
         silent = False
         shown = (_text(line, names) if output == Form.TABLE else table.json_line(line) for line in lines)
         print("\n".join(shown), flush=True)
-    if silent and sys.stdout.isatty():
-        print_error("turnout", f"{job} printed nothing{'' if follow or view['ended'] else ' yet'}")
+    return silent
 
 
 def _trials(client: Client, view: Document) -> list[Document]:

@@ -8,6 +8,7 @@ from typing import TextIO
 from turnout.cli import table
 from turnout.cli.client import Client, Document
 from turnout.cli.entry import print_error
+from turnout.cli.language import say
 from turnout.cli.login import stored
 
 ShowLine = Callable[[str], None]
@@ -47,10 +48,8 @@ def _interruptible(job: Document) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         arguments = _arguments(job)
-        print(
-            f"\nThe job keeps running: `tictl logs -f {arguments}`, `tictl job delete {arguments}`",
-            file=sys.stderr,
-        )
+        text = "The job keeps running: `tictl logs -f {arguments}`, `tictl job delete {arguments}`"
+        print(f"\n{say(text, arguments=arguments)}", file=sys.stderr)
         raise
 
 
@@ -104,19 +103,18 @@ def _conclude(job: Document, view: Document, quiet: bool) -> None:
         print(f"{name}: {table.coloured(view['state'])} {_times(view)}", flush=True)
     if view["state"] != "succeeded":
         why = " ".join(_end(view).split()).rstrip(".")
-        print(
-            f"{name}: {why}; see `tictl logs {arguments}` and `turnout explain {arguments}`", file=sys.stderr
-        )
+        text = "{name}: {why}; see `tictl logs {arguments}` and `turnout explain {arguments}`"
+        print(say(text, name=name, why=why, arguments=arguments), file=sys.stderr)
 
 
 def _times(view: Document) -> str:
     """How long the job ran, and how long it waited if that was a second or more."""
     created, started, ended = view["created"], view["started"], view["ended"]
     waited = ((started or ended) - created) / 1e9
-    wait = f", after {duration(waited)} of waiting" if waited >= 1 else ""
+    wait = say(", after {time} of waiting", time=duration(waited)) if waited >= 1 else ""
     if started is None:
-        return f"before it started{wait}"
-    return f"after {duration((ended - started) / 1e9)}{wait}"
+        return f"{say('before it started')}{wait}"
+    return f"{say('after {time}', time=duration((ended - started) / 1e9))}{wait}"
 
 
 def _end(view: Document) -> str:

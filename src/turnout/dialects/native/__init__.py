@@ -1,4 +1,4 @@
-"""Turnout's own API under `/turnout/v1`, for calls that no cloud has: explain, wait, follow, keys, objects."""
+"""Turnout's own API under `/turnout/v1`, for what no cloud has: jobs of all APIs, explain, logs, keys, objects."""
 
 from turnout.dialects.native.routes import Native
 

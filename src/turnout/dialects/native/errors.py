@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout import errors
+from turnout.service import calls
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ _STATUS: dict[type[errors.TurnoutError], int] = {
     errors.AlreadyExists: 409,
     errors.WrongState: 409,
     errors.Unavailable: 429,
+    errors.OverQuota: 429,
     errors.Unsupported: 501,
     errors.Busy: 429,
     errors.TimedOut: 503,
@@ -28,6 +30,7 @@ _STATUS: dict[type[errors.TurnoutError], int] = {
 
 def error_response(error: errors.TurnoutError) -> Response:
     name = "Unauthenticated" if isinstance(error, errors.Unauthenticated) else type(error).__name__
+    calls.refused(name)
     body = {"error": {"code": name, "message": error.message}}
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     return Response(msgspec.json.encode(body), status, media_type="application/json")

@@ -12,7 +12,7 @@ from turnout.bodies import Bodies, known, read_body
 from turnout.dialects.native import reply
 from turnout.dialects.native.auth import Guard
 from turnout.errors import Denied, Invalid
-from turnout.service import Caller
+from turnout.service import Caller, calls
 
 _LARGEST_DOCUMENT = 64 << 10
 
@@ -73,18 +73,20 @@ class _KeyHandlers:
             raise ClientDisconnect
         try:
             requested = msgspec.json.decode(body, type=NewKey)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Invalid(f'send {{"project": "<name>", "label": "<for people>"}}: {error}') from None
         if requested.public_key:
             public = await pools.service.run(pools.OWN, read_public_key, requested.public_key)
-            return reply.json(
-                _document(await self._keys.create(requested.project, requested.label, public)), 201
-            )
+            key = await self._keys.create(requested.project, requested.label, public)
+            calls.about(key.id)
+            return reply.json(_document(key), 201)
         key = await self._keys.create(requested.project, requested.label)
+        calls.about(key.id)
         return reply.json(msgspec.structs.replace(_document(key), secret=key.secret), 201)
 
     async def revoke(self, request: Request, caller: Caller) -> Response:
         _check_root(caller)
+        calls.about(request.path_params["id"])
         await self._keys.revoke(request.path_params["id"])
         return reply.json({})
 

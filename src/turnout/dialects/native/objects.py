@@ -7,6 +7,7 @@ GET, HEAD, PUT and DELETE `/turnout/v1/object?url=gs://bucket/key` act on an obj
 import re
 from email.utils import formatdate
 from functools import partial
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +20,7 @@ from turnout.bodies import Bodies
 from turnout.dialects.native import reply
 from turnout.dialects.native.auth import Guard
 from turnout.dialects.native.wire import BucketDocument, ObjectDocument, PageDocument
-from turnout.service import Caller, Info, Objects
+from turnout.service import Caller, Info, Objects, calls
 from turnout.service.download import Download
 
 CRC32C = "X-Turnout-Crc32c"
@@ -29,14 +30,16 @@ _MAX_PAGE = 1000
 
 
 def object_routes(objects: Objects, bodies: Bodies, keys: Keys, guarded: Guard) -> list[Route]:
-    calls = _ObjectHandlers(objects, bodies, keys)
+    handlers = _ObjectHandlers(objects, bodies, keys)
     return [
-        Route("/turnout/v1/buckets", guarded(calls.buckets)),
-        Route("/turnout/v1/objects", guarded(calls.list)),
-        Route("/turnout/v1/object/info", guarded(calls.info)),
-        Route("/turnout/v1/object", guarded(calls.get), methods=["GET", "HEAD"]),
-        Route("/turnout/v1/object", guarded(calls.put), methods=["PUT"]),
-        Route("/turnout/v1/object", guarded(calls.delete), methods=["DELETE"]),
+        Route("/turnout/v1/buckets", guarded(handlers.buckets)),
+        Route("/turnout/v1/buckets/{name}", guarded(handlers.make_bucket), methods=["PUT"]),
+        Route("/turnout/v1/buckets/{name}", guarded(handlers.remove_bucket), methods=["DELETE"]),
+        Route("/turnout/v1/objects", guarded(handlers.list)),
+        Route("/turnout/v1/object/info", guarded(handlers.info)),
+        Route("/turnout/v1/object", guarded(handlers.get), methods=["GET", "HEAD"]),
+        Route("/turnout/v1/object", guarded(handlers.put), methods=["PUT"]),
+        Route("/turnout/v1/object", guarded(handlers.delete), methods=["DELETE"]),
     ]
 
 
@@ -48,7 +51,19 @@ class _ObjectHandlers:
 
     async def buckets(self, request: Request, caller: Caller) -> Response:
         found = await self._objects.buckets(caller.project)
-        return reply.json({"buckets": [BucketDocument(name, created) for name, created in found]})
+        return reply.json({"buckets": [BucketDocument(*bucket) for bucket in found]})
+
+    async def make_bucket(self, request: Request, caller: Caller) -> Response:
+        """A name that another project has, or had, is refused."""
+        calls.about(request.path_params["name"])
+        await self._objects.make_bucket(request.path_params["name"], caller.project)
+        return reply.json({}, 201)
+
+    async def remove_bucket(self, request: Request, caller: Caller) -> Response:
+        """Only an empty bucket. Its name stays reserved for the project."""
+        calls.about(request.path_params["name"])
+        await self._objects.remove_bucket(request.path_params["name"], caller.project)
+        return reply.json({})
 
     async def list(self, request: Request, caller: Caller) -> Response:
         query = request.query_params
@@ -79,7 +94,11 @@ class _ObjectHandlers:
         expected_etag = request.headers.get("if-match", "").strip('"')
         byte_range = request.headers.get("range", "")
         opened = await self._objects.read(url, caller.project, byte_range, expected_etag)
-        headers = _headers(opened.info) | {"Content-Length": str(opened.end - opened.start)}
+        headers = (
+            _headers(opened.info)
+            | _saved_as(opened.info)
+            | {"Content-Length": str(opened.end - opened.start)}
+        )
         whole = opened.end - opened.start == opened.info.size
         if not whole:
             headers["Content-Range"] = f"bytes {opened.start}-{opened.end - 1}/{opened.info.size}"
@@ -88,7 +107,8 @@ class _ObjectHandlers:
         return response
 
     async def put(self, request: Request, caller: Caller) -> Response:
-        """With `If-None-Match: *`, only if the object does not exist."""
+        """With `If-None-Match: *`, only if the object does not exist. The audit trail has no uploads."""
+        calls.identify(caller.key, caller.project, changes=False)
         url, source = _url(request), request.query_params.get("from")
         absent = request.headers.get("if-none-match", "").strip() == "*"
         if source:
@@ -106,6 +126,7 @@ class _ObjectHandlers:
         return reply.json(_document(info))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
+        calls.about(_url(request))
         await self._objects.delete(_url(request), caller.project)
         return reply.json({})
 
@@ -119,6 +140,12 @@ def _url(request: Request) -> str:
 
 def _document(info: Info) -> ObjectDocument:
     return ObjectDocument(info.key, info.size, info.modified, info.etag, info.crc32c, info.content_type)
+
+
+def _saved_as(info: Info) -> dict[str, str]:
+    """A browser saves it under the last part of its key."""
+    name = quote(info.key.rpartition("/")[2], safe="")
+    return {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
 
 
 def _headers(info: Info) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Links to the shells and the dashboard of a running job, whichever API it was created through."""
+"""Links to the shells and the program's page of a running job, whichever API it was created through."""
 
 import msgspec
 from starlette.requests import Request

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnout.job import Event, Job, Replica, Trial, host_name, to_uuid
+from turnout.job import AuditLine, Event, Job, PastAttempt, Replica, Trial, host_name, to_uuid
 from turnout.service import Explanation, JobView, Line
 
 
@@ -20,6 +20,9 @@ class ReplicaDocument(msgspec.Struct):
     started: int | None
     ended: int | None
     message: str
+    node: str
+    restarts: int
+    """How often it was restarted in place."""
 
 
 class OlderDocument(msgspec.Struct):
@@ -50,6 +53,38 @@ class JobDocument(msgspec.Struct, kw_only=True):
     """Older jobs of the same name, the newest first; at most five."""
 
 
+class JobRow(msgspec.Struct, kw_only=True):
+    """A job in a list."""
+
+    id: str
+    uuid: str
+    project: str
+    dialect: str
+    cluster: str
+    place: str
+    """As in JobDocument."""
+    name: str
+    state: str
+    priority: int
+    owner: str
+    """Who created it: the id of a key, `root`, or the local user; empty for jobs of older versions."""
+    reason: str | None
+    message: str
+    created: int
+    started: int | None
+    ended: int | None
+    attempt: int
+    labels: dict[str, str]
+    waits_for: str = ""
+    """What a waiting job waits for, in a line; empty for others."""
+
+
+class JobsDocument(msgspec.Struct):
+    jobs: list[JobRow]
+    next: str
+    """The `cursor` of the next page; empty on the last page."""
+
+
 class QueuePlace(msgspec.Struct):
     place: int
     of: int
@@ -70,6 +105,9 @@ class TrialDocument(msgspec.Struct):
     state: str
     parameters: dict[str, bool | int | float | str]
     value: float | None
+    """Of the objective."""
+    metrics: dict[str, float]
+    created: int
     started: int | None
     ended: int | None
     message: str
@@ -93,17 +131,127 @@ class ExplainDocument(JobDocument, kw_only=True):
     """The last lines of the replica that failed first, if the job failed."""
 
 
-class LineDocument(msgspec.Struct):
+class AttemptDocument(msgspec.Struct):
+    """An attempt before the current one."""
+
+    attempt: int
+    started: int | None
+    ended: int
+    reason: str
+    message: str
+    replica: str
+    """The replica that decided it."""
+    exit_code: int | None
+
+
+class AuditDocument(msgspec.Struct):
+    number: int
     at: int
+    who: str
+    """The id of a key, `root`, or the local user of a service without authentication."""
+    project: str
+    peer: str
+    """The address that the request came from."""
+    api: str
+    call: str
+    job: str | None
+    """The id of the job, if it is about one."""
+    subject: str
+    """The name of the job or of what else was changed."""
+    status: int
+    code: str
+    """The API's error code; empty if the change was made."""
+
+
+class AuditPage(msgspec.Struct):
+    lines: list[AuditDocument]
+    next: str
+    """The `cursor` of the next page; empty on the last page."""
+
+
+class JobDetails(ExplainDocument, kw_only=True):
+    """Everything about a job that fits into one reply. `links` has the rest."""
+
+    priority: int
+    owner: str
+    """As in JobRow."""
+    labels: dict[str, str]
+    attempts: list[AttemptDocument]
+    audit: list[AuditDocument]
+    """Who changed it: the newest lines of the audit trail, the oldest of them first."""
+    spec: dict[str, Any] | None
+    """What runs, in Turnout's words; None if it cannot be decrypted."""
+    document: Any
+    """The request that created the job, in the words of its API; None if it cannot be decrypted."""
+    links: dict[str, str]
+
+
+class ApiDocument(msgspec.Struct):
+    """A job as a request of an API that creates it."""
+
+    document: dict[str, Any]
+    notes: tuple[str, ...]
+    """What differs in a request of another API than the job's own."""
+
+
+class SampleDocument(msgspec.Struct):
+    """Average use since the last sample, in percent; None if there is nothing to measure."""
+
+    at: int
+    cpu: float | None
+    memory: float | None
+    gpu: float | None
+    gpu_memory: float | None
+
+
+class MeasurementDocument(msgspec.Struct):
+    step: int
+    at: int
+    metrics: dict[str, float]
+
+
+class LineDocument(msgspec.Struct):
+    id: str
+    """`<time>.<stream>.<replica>`: no other line of the job has it. JavaScript's numbers are too short for the time."""
+    at: int
+    attempt: int
     replica: str
     pod: str
     stream: str
     text: str
 
 
+class LinesDocument(msgspec.Struct):
+    """A page of a log."""
+
+    lines: list[LineDocument]
+    next: str
+    """The `cursor` of the next page, also of lines that are yet to be printed."""
+    over: bool
+    """Whether there are no more lines at the moment."""
+
+
+class ExtentDocument(msgspec.Struct):
+    """The size of a log, and a place in it, as exact as a scroll bar needs it."""
+
+    size: int
+    """In bytes."""
+    position: int
+    """Bytes before the place."""
+    at: str
+    """The time of the place, in nanoseconds since 1970; for `since` or `until`."""
+
+
 class BucketDocument(msgspec.Struct):
     name: str
-    created: int
+    url: str
+    """With a scheme that leads to it: `gs://data`."""
+    created: int | None
+    """None for a remote bucket."""
+    store: str
+    """The URL that the settings give a remote bucket; empty for an embedded one."""
+    shared: bool
+    """Whether other projects may use it too."""
 
 
 class ObjectDocument(msgspec.Struct):
@@ -125,11 +273,53 @@ class PageDocument(msgspec.Struct):
 
 def line_document(job: Job, line: Line) -> LineDocument:
     pod = host_name(job.id, job.name, line.replica)
-    return LineDocument(line.at, str(line.replica), pod, ("stdout", "stderr")[line.stream], line.text)
+    return LineDocument(
+        f"{line.at}.{line.stream}.{line.replica}",
+        line.at,
+        line.attempt,
+        str(line.replica),
+        pod,
+        ("stdout", "stderr")[line.stream],
+        line.text,
+    )
 
 
 def job_document(job: Job, replicas: tuple[Replica, ...]) -> JobDocument:
     return JobDocument(**_job_fields(job, replicas))
+
+
+def job_row(job: Job, labels: dict[str, str]) -> JobRow:
+    return JobRow(
+        id=str(job.id),
+        uuid=to_uuid(job.id),
+        project=job.project,
+        dialect=job.dialect,
+        cluster=job.cluster,
+        place=_place(job),
+        name=job.name,
+        state=job.state,
+        priority=job.priority,
+        owner=job.owner,
+        reason=job.reason,
+        message=job.message,
+        created=job.created,
+        started=job.started,
+        ended=job.ended,
+        attempt=job.attempt,
+        labels=labels,
+    )
+
+
+def attempt_document(past: PastAttempt) -> AttemptDocument:
+    return AttemptDocument(
+        past.attempt, past.started, past.ended, past.reason, past.message, past.replica, past.code
+    )
+
+
+def audit_document(line: AuditLine) -> AuditDocument:
+    fields: dict[str, Any] = msgspec.structs.asdict(line)
+    fields["job"] = str(line.job) if line.job else None
+    return AuditDocument(**fields)
 
 
 def explain_document(
@@ -147,20 +337,23 @@ def explain_document(
         missing=dict(explanation.missing) or None,
         events=[EventDocument(event.at, event.kind, event.message) for event in events],
         workspaces=workspaces,
-        trials=[
-            TrialDocument(
-                trial.number + 1,
-                trial.id,
-                str(trial.child),
-                trial.state,
-                trial.parameters,
-                trial.value,
-                trial.started,
-                trial.ended,
-                trial.message,
-            )
-            for trial in trials
-        ],
+        trials=[trial_document(trial) for trial in trials],
+    )
+
+
+def trial_document(trial: Trial) -> TrialDocument:
+    return TrialDocument(
+        trial.number + 1,
+        trial.id,
+        str(trial.child),
+        trial.state,
+        trial.parameters,
+        trial.value,
+        trial.metrics,
+        trial.created,
+        trial.started,
+        trial.ended,
+        trial.message,
     )
 
 
@@ -213,6 +406,8 @@ def _job_fields(job: Job, replicas: tuple[Replica, ...]) -> dict[str, Any]:
                 r.started,
                 r.ended,
                 r.message,
+                r.node,
+                r.restarts,
             )
             for r in replicas
         ],
