@@ -40,6 +40,7 @@ from turnout.job import (
     WhenLeadSucceeds,
 )
 from turnout.job.resources import CORE, GIB, millicores
+from turnout.projects import Quotas
 from turnout.store import LiveRecord
 
 PROGRAM = Program(("true",))
@@ -73,7 +74,7 @@ def reloaded(room: "Room", *held: Attempt) -> "Room":
         for x in room.machine.jobs.values()
     ]
     node = room.nodes[0]
-    after = Room(node.millicores / CORE, node.memory, node.gpus, stored, room.now)
+    after = Room(node.millicores / CORE, node.memory, node.gpus, stored, room.now, quotas=room.machine.quotas)
     after.ids = room.ids
     after.sync(*held)
     return after
@@ -88,12 +89,16 @@ class Room:
         stored: Iterable[LiveRecord] = (),
         now: int = 1_000 * SECOND,
         traits: Traits = LOCAL,
+        quotas: Quotas | None = None,
     ) -> None:
-        self.machine = StateMachine({"local": traits}, lambda cluster: {"here": "local"}.get(cluster, ""))
+        self.machine = StateMachine(
+            {"local": traits}, lambda cluster: {"here": "local"}.get(cluster, ""), quotas
+        )
         self.now, self.steady = now, 1_000 * SECOND
         self.machine.load(stored, self.now, self.steady)
         self.ids = 0
         self.project = "p"
+        self.owner = ""
         self.turns: list[Turn] = []
         self.nodes = (Node("this", millicores(cpu), memory, gpus),)
         self.step(EngineReport("local", Capacity(self.nodes)))
@@ -119,7 +124,10 @@ class Room:
         self.ids += 1
         name = name or f"job-{self.ids}"
         return Create(
-            self.ids, NewJob(self.project, "tia", "tia:here", name, name, "here", spec, b"{}"), taken=False
+            self.ids,
+            NewJob(self.project, "tia", "tia:here", name, name, "here", spec, b"{}"),
+            taken=False,
+            owner=self.owner,
         )
 
     def start(self, job: Job, *replicas: ReplicaName) -> Turn:

@@ -1,166 +1,33 @@
 """The loop around the machine, on a real store, with an engine that does what the test says."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from tests.control.scripted import ScriptedEngine, ScriptedStore, ended, new, opened, until
 from tests.control.stepping import MASTER, gang
 from turnout.control import Controller, commands, controller
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.turn import Create, Instruction
-from turnout.engines import EngineRegistry, Refused, Traits, Unreachable
+from turnout.engines import EngineRegistry, Refused, Unreachable
 from turnout.errors import AlreadyExists, NotStored
 from turnout.job import (
-    Attempt,
-    Capacity,
     Cause,
     Ended,
     EventKind,
     Job,
-    Launch,
-    NewJob,
-    Node,
     Reason,
-    ReplicaName,
     Report,
     Retry,
     Sample,
     Sampled,
-    Spec,
-    Started,
     State,
-    Synced,
 )
-from turnout.job.resources import GIB, millicores
 from turnout.service import Jobs
-from turnout.store import Batch, LiveRecord, Store, StoreError
-
-
-class Puppet:
-    """An engine on strings: it records what it is asked for, and reports what the test puts in."""
-
-    traits = Traits("local")
-
-    def __init__(self, cpu: int = 4) -> None:
-        self.remembered: dict[Attempt, str] = {}
-        self.said: asyncio.Queue[Report] = asyncio.Queue()
-        self.asked: list[tuple[str, Attempt]] = []
-        self.fails: list[Exception] = []
-        self.hangs: dict[str, asyncio.Event] = {}
-        self.called = asyncio.Event()
-        self.said.put_nowait(Capacity((Node("this", millicores(cpu), 16 * GIB, 0),)))
-
-    def remember(self, submitted: Mapping[Attempt, str]) -> None:
-        self.remembered = dict(submitted)
-
-    async def open(self) -> None: ...
-    async def close(self) -> None: ...
-    def stopping(self) -> None: ...
-
-    def refuses(self, launch: Launch) -> str:
-        return ""
-
-    def trouble(self) -> str:
-        return ""
-
-    async def reports(self) -> AsyncIterator[Report]:
-        while True:
-            yield await self.said.get()
-
-    def runtime(self, name: str) -> str:
-        return name
-
-    async def start(self, launch: Launch) -> None:
-        if launch.name in self.hangs:
-            await self.hangs[launch.name].wait()
-        self._ask("start", launch.attempt)
-
-    async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
-        self._ask(f"restart {restarts}", launch.attempt)
-
-    async def stop(self, attempt: Attempt, grace: float, replicas: tuple[ReplicaName, ...] = ()) -> None:
-        self._ask("stop", attempt)
-
-    async def save(self, attempt: Attempt) -> None:
-        self._ask("save", attempt)
-
-    async def forget(self, attempt: Attempt, keep_workspace: bool = False) -> None:
-        self._ask("forget", attempt)
-
-    async def remove(self, attempts: list[Attempt]) -> None:
-        self._ask("remove", attempts[0])
-
-    def _ask(self, what: str, attempt: Attempt) -> None:
-        self.asked.append((what, attempt))
-        self.called.set()
-        if self.fails:
-            raise self.fails.pop()
-
-    async def until_asked(self, *words: str) -> None:
-        async with asyncio.timeout(20):
-            while [what for what, _ in self.asked] != list(words):
-                self.called.clear()
-                await self.called.wait()
-
-    def sync(self, *held: Attempt) -> None:
-        self.said.put_nowait(Synced(frozenset(held)))
-
-    def run(self, job: Job, code: int = 0) -> None:
-        self.said.put_nowait(Started(job.current, MASTER, 1, 2, "127.0.0.9"))
-        self.said.put_nowait(Ended(job.current, MASTER, 3, Cause.EXIT, code))
-
-
-class Fragile(Store):
-    """The real store, which fails to write when the test says so."""
-
-    broken = False
-    silent = False
-    """It writes, but the answer is lost."""
-
-    async def commit(self, batch: Batch) -> None:
-        if self.broken:
-            raise StoreError("the disk is full")
-        await super().commit(batch)
-        if self.silent:
-            self.silent = False
-            raise StoreError("the connection broke")
-
-
-@asynccontextmanager
-async def opened(tmp_path: Path, engine: Puppet) -> AsyncIterator[tuple[Controller, Fragile]]:
-    opened = Store.open("", tmp_path / "turnout.db")
-    store = Fragile(opened._driver)
-    control = Controller(store, EngineRegistry({"local": engine}, {"here": "local"}))  # type: ignore[dict-item]
-    await control.start()
-    try:
-        yield control, store
-    finally:
-        await control.close()
-        await store.close()
-
-
-def new(name: str, spec: Spec | None = None) -> NewJob:
-    return NewJob("p", "tia", "tia:here", name, name, "here", spec or gang(), b"{}")
-
-
-async def ended(control: Controller, store: Store, job: Job) -> Job:
-    return await until(control, store, job, lambda found: not found.live)
-
-
-async def until(control: Controller, store: Store, job: Job, reached: Callable[[Job], bool]) -> Job:
-    with control.changes.watch(job.id) as changed:
-        async with asyncio.timeout(20):
-            while True:
-                changed.clear()
-                found = await store.job(job.id)
-                assert found is not None
-                if reached(found):
-                    return found
-                await changed.wait()
+from turnout.store import Batch, LiveRecord, Store
 
 
 @pytest.mark.parametrize("failures", [1, 2])
@@ -177,7 +44,7 @@ async def test_an_outbox_that_fails_goes_on_with_the_same_job_and_the_next(
 
     monkeypatch.setattr(Controller, "_refuse", failing)
     monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.2)
-    async with opened(tmp_path, engine := Puppet()) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine()) as (control, store):
         engine.sync()
         engine.fails = [Refused("it does not want to") for _ in range(failures)]
         first = await control.create(new("first"))
@@ -198,7 +65,7 @@ async def test_an_instruction_that_always_fails_is_dropped(
 
     monkeypatch.setattr(Controller, "_refuse", failing)
     monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.05)
-    async with opened(tmp_path, engine := Puppet()) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine()) as (control, store):
         engine.sync()
         engine.fails = [Refused("it does not want to") for _ in range(3)]
         await control.create(new("never"))
@@ -213,7 +80,7 @@ async def test_an_instruction_that_always_fails_is_dropped(
 async def test_a_line_of_reports_that_breaks_is_read_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Breaking(Puppet):
+    class Breaking(ScriptedEngine):
         breaks = 2
 
         async def reports(self) -> AsyncIterator[Report]:
@@ -238,7 +105,7 @@ async def test_a_turn_that_cannot_even_be_taken_back_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_RETRY_SECONDS", 0.05)
-    async with opened(tmp_path, engine := Puppet()) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine()) as (control, store):
         engine.sync()
         job = await control.create(new("one"))
         await engine.until_asked("start")
@@ -266,7 +133,7 @@ async def until_running(control: Controller, wanted: bool) -> None:
 
 
 async def test_a_life(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         job = await control.create(new("one"))
@@ -282,24 +149,26 @@ async def test_a_life(tmp_path: Path) -> None:
 
 async def test_a_commit_whose_answer_is_lost_is_acted_on(tmp_path: Path) -> None:
     """Nothing else would start the job before the engine connects again."""
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
+        await control.create(new("zero"))  # so that the turn that is lost has one create alone
+        await engine.until_asked("start")
         store.silent = True
         with pytest.raises(NotStored, match="connection broke"):
             await control.create(new("one"))
-        await engine.until_asked("start")
+        await engine.until_asked("start", "start")
         job = await store.by_handle("p", "tia:here", "one")
         assert job is not None
         assert job.state is State.PREPARING
         store.silent = True
         engine.run(job)
         assert (await ended(control, store, job)).state is State.SUCCEEDED
-        await engine.until_asked("start", "forget", "stop", "forget")
+        await engine.until_asked("start", "start", "forget", "stop", "forget")
 
 
 async def test_a_commit_that_fails_has_not_happened(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         running = await control.create(new("running"))
@@ -317,7 +186,7 @@ async def test_a_commit_that_fails_has_not_happened(tmp_path: Path) -> None:
 
 
 async def test_what_the_engine_refuses_fails_with_its_words(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         engine.fails = [Refused("no such volume")]
@@ -327,7 +196,7 @@ async def test_what_the_engine_refuses_fails_with_its_words(tmp_path: Path) -> N
 
 
 async def test_lost_instructions_are_repeated(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         engine.fails = [Unreachable("gone")]
@@ -341,7 +210,7 @@ async def test_lost_instructions_are_repeated(tmp_path: Path) -> None:
 
 async def test_an_engine_that_cannot_be_reached_for_a_moment_is_asked_again(tmp_path: Path) -> None:
     """In the order in which it was asked; it need not say anything for that."""
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, _):
         engine.sync()
         engine.fails = [Unreachable("gone"), Unreachable("gone")]
@@ -351,7 +220,7 @@ async def test_an_engine_that_cannot_be_reached_for_a_moment_is_asked_again(tmp_
 
 
 async def test_a_cluster_that_is_away_is_named_alone(tmp_path: Path) -> None:
-    away, near = Puppet(), Puppet()
+    away, near = ScriptedEngine(), ScriptedEngine()
     store = Store.open("", tmp_path / "turnout.db")
     registry = EngineRegistry({"away": away, "near": near}, {"here": "away", "there": "near"})  # type: ignore[dict-item]
     control = Controller(store, registry)
@@ -375,7 +244,7 @@ async def test_a_cluster_that_is_away_is_named_alone(tmp_path: Path) -> None:
 
 
 async def test_an_engine_that_hangs_delays_no_other(tmp_path: Path) -> None:
-    slow, quick = Puppet(), Puppet()
+    slow, quick = ScriptedEngine(), ScriptedEngine()
     slow.hangs["stuck"] = asyncio.Event()
     store = Store.open("", tmp_path / "turnout.db")
     clusters = {"here": "slow", "there": "quick"}
@@ -402,7 +271,7 @@ async def test_an_engine_that_hangs_delays_no_other(tmp_path: Path) -> None:
 
 
 async def test_what_was_decided_is_done_before_the_service_ends(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     engine.hangs["one"] = asyncio.Event()
     async with opened(tmp_path, engine) as (control, _):
         engine.sync()
@@ -412,7 +281,7 @@ async def test_what_was_decided_is_done_before_the_service_ends(tmp_path: Path) 
 
 
 async def test_waiting_callers_are_woken_at_the_end(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, _):
         with control.changes.watch(1) as changed:
             control.changes.close()
@@ -421,9 +290,31 @@ async def test_waiting_callers_are_woken_at_the_end(tmp_path: Path) -> None:
             assert changed.is_set()
 
 
+async def test_requests_that_arrive_together_share_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop reads many sockets one after the other, so their requests come in successive rounds of it."""
+    async with opened(tmp_path, ScriptedEngine()) as (control, store):
+        sizes: list[int] = []
+
+        async def commit(batch: Batch) -> None:
+            sizes.append(len(batch.created))
+            await ScriptedStore.commit(store, batch)
+
+        monkeypatch.setattr(store, "commit", commit)
+
+        async def create_in_round(number: int) -> None:
+            for _ in range(number):
+                await asyncio.sleep(0)
+            await control.create(new(f"job-{number}"))
+
+        await asyncio.gather(*map(create_in_round, range(20)))
+        assert sizes == [20]
+
+
 async def test_it_sleeps_when_nothing_happens(tmp_path: Path) -> None:
     """No timer is set and no task is due: the loop has nothing to wake up for."""
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         job = await control.create(new("one"))
@@ -431,11 +322,11 @@ async def test_it_sleeps_when_nothing_happens(tmp_path: Path) -> None:
         await ended(control, store, job)
         await asyncio.sleep(0.05)
         assert control._timer is None
-        assert not control._wake.is_set()
+        assert not control._wake.is_set
 
 
 async def test_an_engine_that_has_an_accident_hurts_one_job_only(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         engine.fails = [OSError("File name too long")]
@@ -450,7 +341,7 @@ async def test_an_input_that_cannot_be_digested_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in one input does not affect the other inputs of its turn, and the loop continues."""
-    engine = Puppet()
+    engine = ScriptedEngine()
     create = commands.create
 
     def poisoned(live_jobs: LiveJobs, command: Create) -> Job:
@@ -474,14 +365,14 @@ class TestRestart:
 
     async def test_what_was_used_up_of_the_retries_stays_used_up(self, tmp_path: Path) -> None:
         once = gang(retries=(Retry((Reason.PROGRAM_FAILED,), 1),))
-        engine = Puppet()
+        engine = ScriptedEngine()
         async with opened(tmp_path, engine) as (control, store):
             engine.sync()
             job = await control.create(new("one", once))
             engine.run(job, code=4)
             again = await until(control, store, job, lambda found: found.attempt == 2)
             assert [past.reason for past in await store.past(job.id)] == [Reason.PROGRAM_FAILED]
-        engine = Puppet()
+        engine = ScriptedEngine()
         async with opened(tmp_path, engine) as (control, store):
             engine.sync(again.current)
             engine.run(again, code=5)
@@ -491,13 +382,13 @@ class TestRestart:
             assert kinds.count(EventKind.RETRIED) == 1
 
     async def test_a_preemption_that_was_begun_is_carried_through(self, tmp_path: Path) -> None:
-        engine = Puppet(cpu=1)
+        engine = ScriptedEngine(cpu=1)
         async with opened(tmp_path, engine) as (control, store):
             engine.sync()
             victim = await control.create(new("victim", gang(preemptible=True)))
             urgent = await control.create(new("urgent", gang(priority=1)))
             assert engine.asked[-1] == ("stop", victim.current)
-        engine = Puppet(cpu=1)
+        engine = ScriptedEngine(cpu=1)
         async with opened(tmp_path, engine) as (control, store):
             engine.sync(victim.current)
             engine.said.put_nowait(Ended(victim.current, MASTER, 3, Cause.STOPPED))
@@ -509,7 +400,7 @@ class TestRestart:
 
 
 async def test_an_amendment_is_on_disk_before_the_answer(tmp_path: Path) -> None:
-    engine = Puppet(cpu=1)
+    engine = ScriptedEngine(cpu=1)
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         running = await control.create(new("running"))
@@ -526,7 +417,7 @@ async def test_an_amendment_is_on_disk_before_the_answer(tmp_path: Path) -> None
 
 
 async def test_who_has_waited_long_enough_is_let_go_by_the_one_timer(tmp_path: Path) -> None:
-    engine = Puppet(cpu=1)
+    engine = ScriptedEngine(cpu=1)
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         await control.create(new("running"))
@@ -537,7 +428,7 @@ async def test_who_has_waited_long_enough_is_let_go_by_the_one_timer(tmp_path: P
 
 
 async def test_samples_come_to_the_store(tmp_path: Path) -> None:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engine.sync()
         job = await control.create(new("one"))

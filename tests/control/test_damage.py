@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.control.scripted import ScriptedEngine, ended, new, opened, until
 from tests.control.stepping import MASTER, gang
-from tests.control.test_controller import Puppet, ended, new, opened, until
 from turnout.control import reports
 from turnout.control.live_jobs import LiveJobs
 from turnout.errors import WrongState
@@ -45,7 +45,7 @@ SPEC = "UPDATE documents SET spec = ? WHERE job = ?"
 async def test_a_job_that_cannot_be_read_ends_and_the_others_go_on(
     tmp_path: Path, what: str, value: object
 ) -> None:
-    async with opened(tmp_path, engine := Puppet(cpu=2)) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine(cpu=2)) as (control, store):
         engine.sync()
         broken = await control.create(new("broken"))
         good = await control.create(new("good"))
@@ -54,7 +54,7 @@ async def test_a_job_that_cannot_be_read_ends_and_the_others_go_on(
             engine.said.put_nowait(Started(job.current, MASTER, 1, 2, "127.0.0.9"))
             await until(control, store, job, lambda found: found.state is State.RUNNING)
     damage(tmp_path, what, value, broken.id)
-    async with opened(tmp_path, engine := Puppet(cpu=2)) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine(cpu=2)) as (control, store):
         engine.sync(broken.current, good.current)
         found = await until(
             control, store, broken, lambda job: "read:" in job.message or "all" in job.message
@@ -66,17 +66,17 @@ async def test_a_job_that_cannot_be_read_ends_and_the_others_go_on(
         assert (await ended(control, store, good)).state is State.SUCCEEDED
         assert len(await store.find(All(), Page(10))) == 3
         assert control.running()
-    async with opened(tmp_path, engine := Puppet()) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine()) as (control, store):
         engine.sync(waits.current)
         assert (await store.job(broken.id)) == found
 
 
 async def test_a_job_that_waits_and_cannot_be_read_ends(tmp_path: Path) -> None:
-    async with opened(tmp_path, Puppet()) as (control, _):
+    async with opened(tmp_path, ScriptedEngine()) as (control, _):
         broken = await control.create(new("broken"))
         good = await control.create(new("good"))
     damage(tmp_path, SPEC, b"{}", broken.id)
-    async with opened(tmp_path, engine := Puppet()) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine()) as (control, store):
         engine.sync()
         assert (await ended(control, store, broken)).reason is Reason.NODE_LOST
         await until(control, store, good, lambda job: job.state is State.PREPARING)
@@ -86,7 +86,7 @@ async def test_a_job_that_waits_and_cannot_be_read_ends(tmp_path: Path) -> None:
 
 
 async def test_what_is_told_of_a_job_is_read_row_by_row(tmp_path: Path) -> None:
-    async with opened(tmp_path, engine := Puppet()) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine()) as (control, store):
         engine.sync()
         job = await control.create(new("one"))
         damage(tmp_path, "UPDATE events SET kind = 99 WHERE message LIKE 'created%' AND job = ?", job.id)
@@ -110,7 +110,7 @@ async def test_a_report_that_cannot_be_taken_in_ends_its_job(
         take(live_jobs, report)
 
     monkeypatch.setattr(reports, "_started", poisoned)
-    async with opened(tmp_path, engine := Puppet()) as (control, store):
+    async with opened(tmp_path, engine := ScriptedEngine()) as (control, store):
         engine.sync()
         poison.append(await control.create(new("poison")))
         good = await control.create(new("good", gang()))

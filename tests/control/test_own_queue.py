@@ -5,8 +5,8 @@ from pathlib import Path
 
 from msgspec import structs
 
+from tests.control.scripted import ScriptedEngine, ended, new, until
 from tests.control.stepping import MASTER, Room, events, gang, started, stopped
-from tests.control.test_controller import Puppet, ended, new, until
 from turnout.control import Controller
 from turnout.control.explain import explain
 from turnout.control.turn import EngineReport, StartGang
@@ -172,7 +172,7 @@ def test_a_cluster_of_another_kind_does_not_get_the_job():
     assert reloaded(room, job, submission).machine.jobs[job.id].engine == "local"
 
 
-class Slurm(Puppet):
+class Slurm(ScriptedEngine):
     traits = Traits("slurm", pending=5)
 
 

@@ -65,6 +65,14 @@ class TestLife:
         assert turn.batch.jobs == [job]
         assert turn.batch.replicas == [live.lead]
         assert [event.kind for event in turn.batch.events] == [EventKind.STARTED, EventKind.ENDED]
+        # Webhooks and metrics see both changes.
+        states = [(one.was, one.job.state, one.events) for one in turn.transitions]
+        assert states == [
+            (State.PREPARING, State.RUNNING, ("running",)),
+            (State.RUNNING, State.SUCCEEDED, ("succeeded",)),
+        ]
+        assert (turn.transitions[0].job.ended, turn.transitions[0].job.reason) == (None, None)
+        assert not any(room.machine.transitions.counts.values())
 
     @pytest.mark.parametrize(
         ("end", "reason", "message"),

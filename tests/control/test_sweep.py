@@ -9,9 +9,9 @@ import pytest
 from tests.store.conftest import opening, postgres, store
 from tests.store.samples import creation
 from tests.store.test_retention import ended, fill, kept, rows
-from turnout.control.sweep import Sweeper, Swept
+from turnout.control.sweep import Aged, Sweeper, Swept
 from turnout.errors import Busy
-from turnout.job import All, Attempt, Job
+from turnout.job import All, Asset, Attempt, Job
 from turnout.limits import Limits
 from turnout.store import Store
 
@@ -45,11 +45,12 @@ async def swept(sweeper: Sweeper, *, dry: bool = False) -> dict[str, Swept]:
     return {one.what: one async for one in sweeper.run(dry=dry)}
 
 
-def sweeper(store: Store, disk: Disk | None = None, **limits: float) -> Sweeper:
-    async def delete(job_id: int, by: str) -> None:
-        raise AssertionError(f"{job_id} was deleted by {by}")
+async def nothing_is_deleted(job_id: int, by: str) -> None:
+    raise AssertionError(f"{job_id} was deleted by {by}")
 
-    return Sweeper(store, {"local": disk or Disk()}, Limits(**limits), delete)  # type: ignore[arg-type]
+
+def sweeper(store: Store, disk: Disk | None = None, **limits: float) -> Sweeper:
+    return Sweeper(store, {"local": disk or Disk()}, Limits(**limits), nothing_is_deleted)  # type: ignore[arg-type]
 
 
 async def test_by_default_deleted_jobs_go_and_finished_ones_stay(store: Store):
@@ -144,3 +145,20 @@ async def test_a_sweep_of_many_deleted_jobs_frees_space_and_delays_nobody(tmp_pa
     assert await store.count(All()) == len(waits) + 1
     await store.close()
     assert database.stat().st_size < large / 5
+
+
+async def test_assets_of_a_kind_go_with_their_age(store: Store):
+    for project, kind, name, created in (
+        ("a", "x", "1", MONTHS_AGO),
+        ("b", "x", "1", NOW),
+        ("a", "y", "1", MONTHS_AGO),
+    ):
+        await store.assets.create(Asset(project, kind, name, "", name, created, created, b"{}"))
+    aged = Aged("things", "operation_days", store.assets.of_kind("x"))
+    one = Sweeper(store, {}, Limits(operation_days=30), nothing_is_deleted, aged=[aged])
+    assert (await swept(one, dry=True))["things"].count == 1
+    assert (await swept(one))["things"].count == 1
+    assert (await swept(one))["things"].count == 0
+    assert await store.assets.get("a", "x", "1") is None
+    assert await store.assets.get("b", "x", "1")
+    assert await store.assets.get("a", "y", "1")

@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from turnout.errors import AlreadyExists, Invalid, NotFound
+from turnout.errors import AlreadyExists, Invalid, NotFound, OverQuota
 from turnout.job import Asset
 from turnout.service import Assets, Caller
+from turnout.service.assets import MOST_BYTES
 from turnout.store import Store
 
 ANN, BOB = Caller("AKIDann", "vision"), Caller("AKIDbob", "speech")
@@ -63,3 +64,11 @@ async def test_a_name_that_cannot_be_kept(assets: Assets, name: str) -> None:
     with pytest.raises(Invalid) as refused:
         await assets.create(ANN, msgspec.structs.replace(RESNET, name=name))
     assert refused.value.field == "name"
+
+
+async def test_a_document_does_not_grow_without_end(assets: Assets) -> None:
+    await assets.create(ANN, msgspec.structs.replace(RESNET, document=bytes(MOST_BYTES - 1)))
+    await assets.change(ANN, "algorithm", "a-1", 2, lambda document: document + b"x")
+    with pytest.raises(OverQuota):
+        await assets.change(ANN, "algorithm", "a-1", 3, lambda document: document + b"x")
+    assert len((await assets.get(ANN, "algorithm", "a-1")).document) == MOST_BYTES

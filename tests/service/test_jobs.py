@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.control.scripted import ScriptedEngine, opened
 from tests.control.stepping import MASTER, gang
-from tests.control.test_controller import Puppet, opened
 from turnout.engines import EngineRegistry
 from turnout.errors import Invalid, NotFound
 from turnout.job import Attempt, Label, NewJob, Page, PastAttempt, Reason, Replica, Sample
@@ -20,7 +20,7 @@ NEW = NewJob("", "modelarts", "modelarts:0", "train", "train", "here", gang(), b
 
 @pytest.fixture
 async def rooms(tmp_path: Path) -> AsyncIterator[tuple[Jobs, Store]]:
-    engine = Puppet()
+    engine = ScriptedEngine()
     async with opened(tmp_path, engine) as (control, store):
         engines = EngineRegistry({"local": engine}, {"here": "local"})  # type: ignore[dict-item]
         yield Jobs(store, control, engines), store

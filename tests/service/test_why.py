@@ -1,7 +1,8 @@
 """Explanations of why a job ended, without repetition."""
 
 from turnout.job import Job, Reason, Replica, ReplicaState, State
-from turnout.service.jobs import JobView, _why_ended
+from turnout.service.ends import why_ended
+from turnout.service.jobs import JobView
 
 
 def why(state, reason, message, *ends, started: int | None = 1):
@@ -15,7 +16,7 @@ def why(state, reason, message, *ends, started: int | None = 1):
         )
         for number, end in enumerate(ends)
     )
-    return _why_ended(JobView(job, replicas, b""))
+    return why_ended(JobView(job, replicas, b""))
 
 
 def test_a_replica_in_the_job_message_is_not_repeated():
@@ -38,7 +39,7 @@ def test_a_message_with_the_reason_replaces_it():
     )
     assert told == ["It failed: master-0 ran out of memory: too much."]
     assert why(State.STOPPED, Reason.STOPPED, "stopped by me", "was stopped") == [
-        "It was stopped: stopped by me.",
+        "It was stopped by me.",
         "master-0 was stopped.",
     ]
 

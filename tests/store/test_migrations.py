@@ -116,7 +116,7 @@ async def test_migrations_and_new_databases_are_alike_to_the_letter(
     assert made_by(database) == made_by(other)
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005", "0006", "0007"])
 async def test_a_database_of_every_release_can_be_opened(database: Database, revision: str):
     database.upgrade(revision)
     store = database.open()
@@ -138,6 +138,19 @@ async def test_what_was_there_is_there_with_the_new_columns(database: Database):
     assert await store.gang(Attempt(7, 1)) == [lost]
     assert await store.past(7) == [PastAttempt(7, 1, 1, 2, Reason.KILLED, "m", "worker-2", code=None)]
     await store.close()
+
+
+async def test_searches_of_before_get_their_label(database: Database):
+    database.upgrade("0007")
+    columns = "job, number, id, algorithm, child, created, state, told"
+    blob = "'\\x'" if database.url else "x''"
+    for number in (1, 2):
+        database.run(f"INSERT INTO trials ({columns}) VALUES (7, {number}, 'a', 0, 8, 1, 0, {blob})")
+    database.run("INSERT INTO labels (job, key, value) VALUES (9, 'labels.search', 'x')")
+    await database.open().close()
+    with database.connected() as connection:
+        found = connection.exec_driver_sql("SELECT job, value FROM labels WHERE key = 'search'").fetchall()
+    assert [tuple(row) for row in found] == [(7, "")]
 
 
 async def test_a_database_of_a_newer_turnout_is_left_alone(database: Database):

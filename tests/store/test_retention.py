@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.store import samples
 from tests.store.samples import creation, gang, job
 from tests.store.servers import Server
 from turnout.job import (
@@ -15,6 +16,7 @@ from turnout.job import (
     Attempt,
     Event,
     EventKind,
+    IdMaker,
     Job,
     Measurement,
     PastAttempt,
@@ -29,6 +31,12 @@ from turnout.store.migrate import upgrade_sqlite
 
 AT = 10**18
 TABLES = ("jobs", "documents", "replicas", "events", "labels", "past", "samples", "trials", "measurements")
+
+
+@pytest.fixture(autouse=True)
+def _ids_of_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids grow, also from one test to the next, and they contain the time that the sweep asks for."""
+    monkeypatch.setattr(samples, "_ids", IdMaker())
 
 
 def ended(name: str, at: int = AT, deleted: int | None = None) -> Job:
@@ -151,7 +159,9 @@ def fill(database: Path, count: int, document: int = 600) -> None:
             numbers = range(first, min(first + 5000, count + 1))
             connection.execute("BEGIN")
             connection.executemany(
-                "INSERT INTO jobs VALUES (?, 'default', 'tia', 'tia:ap-beijing', '', 'n', 'ap-beijing', 10, 0,"
+                "INSERT INTO jobs (id, project, dialect, scope, handle, name, cluster, state, priority, created,"
+                " updated, attempt, started, ended, deleted, reason, message)"
+                " VALUES (?, 'default', 'tia', 'tia:ap-beijing', '', 'n', 'ap-beijing', 10, 0,"
                 f" {AT}, {AT}, 1, {AT}, {AT}, {AT}, 0, '')",
                 [(number,) for number in numbers],
             )

@@ -5,34 +5,44 @@ from turnout.control.ends import remove
 from turnout.control.live_job import LiveJob
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.node_pool import NodePool
+from turnout.control.quotas import check_at_create
 from turnout.control.stopping import begin_stop
 from turnout.control.trials import begin_trial, finish_search, finish_trial, stop_trial
 from turnout.control.turn import Amend, Command, Create, Delete, FinishSearch, FinishTrial, Stop, StopTrial
 from turnout.control.verdict import Verdict
 from turnout.errors import AlreadyExists, NotFound, TurnoutError, Unavailable, WrongState
-from turnout.job import EventKind, Job, Reason, State
+from turnout.job import AuditLine, EventKind, Job, Reason, State
 
 
 def answer(live_jobs: LiveJobs, command: Command) -> Job | TurnoutError:
     """Runs the command. Returns the job, or the error that its caller gets."""
     try:
-        match command:
-            case Create():
-                return create(live_jobs, command)
-            case Stop():
-                return _stop(live_jobs, command)
-            case Delete():
-                return _delete(live_jobs, command)
-            case Amend():
-                return _amend(live_jobs, command)
-            case StopTrial():
-                return stop_trial(live_jobs, command)
-            case FinishTrial():
-                return finish_trial(live_jobs, command)
-            case FinishSearch():
-                return finish_search(live_jobs, command)
+        job = _run(live_jobs, command)
     except TurnoutError as error:
         return error
+    line: AuditLine | None = getattr(command, "audit", None)
+    if line:
+        about = line.about(live_jobs.now, job.project, job.id, job.name)
+        live_jobs.turn.batch.audit.append(about)
+    return job
+
+
+def _run(live_jobs: LiveJobs, command: Command) -> Job:
+    match command:
+        case Create():
+            return create(live_jobs, command)
+        case Stop():
+            return _stop(live_jobs, command)
+        case Delete():
+            return _delete(live_jobs, command)
+        case Amend():
+            return _amend(live_jobs, command)
+        case StopTrial():
+            return stop_trial(live_jobs, command)
+        case FinishTrial():
+            return finish_trial(live_jobs, command)
+        case FinishSearch():
+            return finish_search(live_jobs, command)
 
 
 def create(live_jobs: LiveJobs, command: Create) -> Job:
@@ -53,9 +63,11 @@ def create(live_jobs: LiveJobs, command: Create) -> Job:
         priority=new.spec.policy.priority,
         created=live_jobs.now,
         updated=live_jobs.now,
+        owner=command.owner,
     )
     live = LiveJob(job, new.spec, engine)
     _check_gpus(live_jobs.pools[engine], live)
+    check_at_create(live_jobs, live, is_trial=command.trial is not None)
     if command.trial:
         begin_trial(live_jobs, job, command.trial)
     live_jobs.admit(live)

@@ -6,19 +6,24 @@ Inputs that arrive during a commit form the next turn, so that under load many r
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from turnout.chaos import point
+from turnout.control.alarm import Alarm
+from turnout.control.answers import Answers, not_written
+from turnout.control.clocks import steady_ns
 from turnout.control.due import is_due
-from turnout.control.explain import Explanation, explain
+from turnout.control.explain import Explanation, explain, summarize
 from turnout.control.live_job import SECOND
 from turnout.control.live_jobs import Handle
+from turnout.control.measures import Measures
+from turnout.control.messages import messages
 from turnout.control.notifier import ChangeNotifier
 from turnout.control.outbox import Outbox
+from turnout.control.overview import Overview, ProjectUsage, overview, usage
 from turnout.control.state_machine import StateMachine
 from turnout.control.turn import (
     Amend,
@@ -39,37 +44,39 @@ from turnout.control.turn import (
     Turn,
 )
 from turnout.engines import NO_ENGINE, EngineRegistry
-from turnout.errors import NotStored, TimedOut, TurnoutError
+from turnout.errors import NotStored, TurnoutError
 from turnout.job import (
+    Attempt,
+    AuditLine,
     Cause,
     Ended,
     IdMaker,
     Job,
+    LiveSearch,
     NewJob,
     Sampled,
     Started,
+    State,
     Synced,
     Trial,
 )
 from turnout.job.resources import Share
+from turnout.projects import Quotas
 from turnout.store import LiveRecord, Store, StoreError
+from turnout.webhooks import Webhook
 
 log = logging.getLogger(__name__)
 
-_ANSWER_SECONDS = 10
 _RETRY_SECONDS = 1
 _ENDS_APART = 0.002
 _STARTS_APART = 0.005
 _SAMPLES_APART = 1.0
 """Seconds that these reports may wait to share a commit, see `_listen`."""
+_ENOUGH = 100
+"""A turn with this many inputs waits for no more."""
 
 PendingInput = tuple[Input, asyncio.Future[Job] | None]
 """An input, and for a command the future that its caller awaits."""
-
-
-def steady_ns() -> int:
-    """Nanoseconds since boot, including suspend. Setting the wall clock does not move it."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class Controller:
@@ -81,31 +88,31 @@ class Controller:
         engines: EngineRegistry,
         clock: Callable[[], int] = time.time_ns,
         steady: Callable[[], int] = steady_ns,
+        quotas: Quotas | None = None,
+        webhooks: Mapping[str, Webhook] | None = None,
     ) -> None:
         self.changes = ChangeNotifier()
-        self.ends: dict[str, int] = {}
-        """How many jobs have ended for each reason."""
-        self.on_new_search: Callable[[int], None] = lambda job_id: None
-        """Called with the id of each new search once it is on disk."""
         self._store = store
         self._engines = engines
         self._clock = clock
         self._steady = steady
-        self._machine = StateMachine(engines.traits, engines.name)
+        self._quotas = quotas
+        self._webhooks = webhooks or {}
+        self.messages_made: Callable[[set[str]], None] = lambda hooks: None
+        """Called with the webhooks for which there are new messages, once these are on disk."""
+        self._machine = StateMachine(engines.traits, engines.name, quotas)
+        self.measures = Measures(lambda: self._machine, engines.engines)
         self._ids = IdMaker()
         self._inputs: list[PendingInput] = []
+        self._answers = Answers()
         self._under_way: list[PendingInput] = []
         """The inputs of the current turn."""
         self._stale = False
         """The state machine may differ from the store and must be rebuilt."""
         self._unsure: list[Turn] = []
         """Turns that may be on disk although their commit failed."""
-        self._wake = asyncio.Event()
+        self._wake = Alarm()
         self._last_turn = 0.0
-        self._alarm: asyncio.TimerHandle | None = None
-        """Wakes the loop for reports that wait to share a commit."""
-        self._due = math.inf
-        """When the alarm rings, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
         """Wakes the loop at the time that the last turn requested."""
         self._outboxes = {
@@ -153,15 +160,19 @@ class Controller:
 
     # Commands. Each returns once the change is on disk.
 
-    async def create(self, new: NewJob, trial: Trial | None = None) -> Job:
+    async def create(
+        self, new: NewJob, trial: Trial | None = None, owner: str = "", audit: AuditLine | None = None
+    ) -> Job:
+        """`audit`, here and below: what the audit trail says, in the commit of the change."""
         self._store.check_not_removed()
-        return await self._execute(Create(self._ids.next(self._clock()), new, taken=False, trial=trial))
+        job_id = self._ids.next(self._clock())
+        return await self._execute(Create(job_id, new, taken=False, trial=trial, owner=owner, audit=audit))
 
-    async def stop(self, job_id: int, by: str) -> Job:
-        return await self._execute(Stop(job_id, by))
+    async def stop(self, job_id: int, by: str, audit: AuditLine | None = None) -> Job:
+        return await self._execute(Stop(job_id, by, audit))
 
-    async def delete(self, job_id: int, by: str) -> Job:
-        return await self._execute(Delete(job_id, by, stored=None))
+    async def delete(self, job_id: int, by: str, audit: AuditLine | None = None) -> Job:
+        return await self._execute(Delete(job_id, by, stored=None, audit=audit))
 
     async def amend(
         self,
@@ -172,9 +183,10 @@ class Controller:
         priority: int | None = None,
         labels: dict[str, str] | None = None,
         note: str = "",
+        audit: AuditLine | None = None,
     ) -> Job:
         """Changes the fields that are not None. Raises WrongState for a new priority of a job that has ended."""
-        return await self._execute(Amend(job_id, by, None, document, priority, labels, note))
+        return await self._execute(Amend(job_id, by, None, document, priority, labels, note, audit))
 
     async def search(self, command: StopTrial | FinishTrial | FinishSearch) -> Job:
         """Runs a command about a search or one of its trials, and returns the search."""
@@ -186,21 +198,39 @@ class Controller:
         """The ids of live searches."""
         return list(self._machine.searches)
 
+    def live_search(self, job_id: int) -> LiveSearch | None:
+        """None if it has ended, or if the job is not a search."""
+        live = self._machine.searches.get(job_id)
+        if live is None:
+            return None
+        job, limit = live.job, live.spec.policy.time_limit
+        kind = (job.project, job.cluster, job.priority, live.parts, limit)
+        return LiveSearch(kind, has_trials=bool(live.trials) or job.state is not State.QUEUED)
+
     def explain(self, job_id: int) -> Explanation | None:
         """Why the job is in its state; None if it is not live."""
         live = self._machine.jobs.get(job_id)
         return live and explain(self._machine, live)
 
-    def counts(self) -> dict[str, int]:
-        """The number of live jobs in each state."""
-        found: dict[str, int] = {}
-        for live in self._machine.jobs.values():
-            found[live.job.state] = found.get(live.job.state, 0) + 1
-        return found
+    def waits_for(self, job_id: int) -> str:
+        """What the job waits for, in a line; empty if it does not wait."""
+        live = self._machine.jobs.get(job_id)
+        return summarize(self._machine, live) if live else ""
+
+    def overviews(self, project: str | None) -> list[Overview]:
+        """The queue of each engine, with the jobs of this project or, if it is None, of all."""
+        return [overview(self._machine, engine, project) for engine in self._engines.engines]
+
+    def usage(self, project: str) -> ProjectUsage:
+        return usage(self._machine, project)
 
     def total(self, cluster: str) -> Share:
         """The capacity of the cluster's nodes; zero until its engine has reported them."""
         return self._machine.pools[self._machine.engine_of(cluster)].total
+
+    def project_of(self, attempt: Attempt) -> str:
+        """The project of a live attempt; empty if it has ended or never was."""
+        return live.job.project if (live := self._machine.live(attempt)) else ""
 
     def mounted(self) -> set[str]:
         """The mount sources of all placed jobs. Safe to call from any thread."""
@@ -217,6 +247,11 @@ class Controller:
         if name not in self._machine.ready:
             return "its engine has not reported yet what it runs"
         return self._outboxes[name].unreachable or self._engines.engines[name].trouble()
+
+    @property
+    def engines_synced(self) -> bool:
+        """Whether every engine has reported what it runs."""
+        return all(name in self._machine.ready for name in self._engines.engines)
 
     # The loop
 
@@ -236,18 +271,13 @@ class Controller:
             self._failing.discard(name)
 
     async def _execute(self, command: Command) -> Job:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Job] = loop.create_future()
+        future = self._answers.new()
         self._put(command, future)
-        timer = loop.call_later(_ANSWER_SECONDS, _time_out, future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
+        return await future
 
     def _put(self, input_: Input, answer: asyncio.Future[Job] | None = None) -> None:
         self._inputs.append((input_, answer))
-        self._wake.set()
+        self._wake.ring()
 
     async def _listen(self, name: str) -> None:
         loop = asyncio.get_running_loop()
@@ -257,26 +287,13 @@ class Controller:
                 # These reports wait a moment to share a commit with later ones: the engine repeats a lost start, and
                 # many replicas often end at the same time.
                 case Started():
-                    self._wake_at(loop.time() + _STARTS_APART)
+                    self._wake.ring_at(loop.time() + _STARTS_APART)
                 case Ended():
-                    self._wake_at(self._last_turn + _ENDS_APART)
+                    self._wake.ring_at(self._last_turn + _ENDS_APART)
                 case Sampled():
-                    self._wake_at(loop.time() + _SAMPLES_APART)
+                    self._wake.ring_at(loop.time() + _SAMPLES_APART)
                 case _:
-                    self._wake.set()
-
-    def _wake_at(self, when: float) -> None:
-        loop = asyncio.get_running_loop()
-        if when <= loop.time():
-            self._wake.set()
-        elif when < self._due:
-            self._cancel_alarm()
-            self._due, self._alarm = when, loop.call_at(when, self._wake.set)
-
-    def _cancel_alarm(self) -> None:
-        if self._alarm:
-            self._alarm.cancel()
-        self._due, self._alarm = math.inf, None
+                    self._wake.ring()
 
     async def _run(self) -> None:
         """Call it again if it raises: it first puts back the inputs of the turn that failed."""
@@ -286,27 +303,38 @@ class Controller:
             )
         if self._stale:
             await self._rebuild()
-            self._wake.set()
+            self._wake.ring()
         while True:
             await self._wake.wait()
-            self._wake.clear()
+            await self._gather()
+            self._wake.reset()
             batch, self._inputs = self._inputs, []
             self._under_way = batch
-            self._cancel_alarm()
             self._last_turn = asyncio.get_running_loop().time()
             try:
                 await self._turn(batch)
             except StoreError as error:
                 log.error("the store rejected a turn: %s", error.message)
-                await self._start_over(batch, _not_written(error))
+                await self._start_over(batch, not_written(error))
             except Exception:  # a bug must not end the loop that every job depends on
                 log.exception("a turn failed; its inputs are retried one by one")
                 await self._one_by_one(batch)
             self._under_way = []
 
+    async def _gather(self) -> None:
+        """Lets requests that have already arrived join the turn, so that they share its write to the disk."""
+        count = 0
+        while count < len(self._inputs) < _ENOUGH:
+            count = len(self._inputs)
+            # In one round of the loop a request is read, in the next one its handler runs.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
     async def _turn(self, batch: list[PendingInput]) -> None:
         inputs = await self._look_up([input_ for input_, _ in batch])
         turn = self._machine.step(inputs, self._clock(), self._steady())
+        if self._webhooks:
+            turn.batch.deliveries.extend(messages(self._webhooks, turn.transitions, self._clock()))
         if turn.batch:
             point("control.decided")
             self._unsure.append(turn)
@@ -315,12 +343,10 @@ class Controller:
             point("control.committed")
         self._hand_over(turn, inputs)
         self._answer(turn, [future for _, future in batch if future])
-        for job in turn.ended:
-            self.ends[str(job.reason)] = self.ends.get(str(job.reason), 0) + 1
+        self.measures.observe(turn)
+        if turn.batch.deliveries:
+            self.messages_made({delivery.hook for delivery in turn.batch.deliveries})
         self.changes.publish(turn.changed)
-        for job, new in turn.batch.created:
-            if new.spec.search:
-                self.on_new_search(job.id)
         self._set_timer(turn.wake_at)
 
     async def _one_by_one(self, batch: list[PendingInput]) -> None:
@@ -330,7 +356,7 @@ class Controller:
             try:
                 await self._turn([pending])
             except StoreError as error:
-                await self._start_over([pending], _not_written(error))
+                await self._start_over([pending], not_written(error))
             except Exception:  # as in `_run`
                 log.exception("this input is dropped: %r", pending[0])
                 _fail([pending], TurnoutError("the service had an internal error; its log has the details"))
@@ -408,7 +434,7 @@ class Controller:
         self._put_back(batch, error)
         await asyncio.sleep(_RETRY_SECONDS)
         await self._rebuild()
-        self._wake.set()
+        self._wake.ring()
 
     def _put_back(self, batch: list[PendingInput], error: TurnoutError) -> None:
         _fail(batch, error)
@@ -419,7 +445,7 @@ class Controller:
 
     async def _rebuild(self) -> None:
         """Rebuilds the state machine from the store, without the changes of the failed turn."""
-        machine = StateMachine(self._engines.traits, self._engines.name)
+        machine = StateMachine(self._engines.traits, self._engines.name, self._quotas)
         while True:
             try:
                 machine.load(await self._store.live(), self._clock(), self._steady())
@@ -439,9 +465,6 @@ class Controller:
             if instruction.engine != NO_ENGINE and is_due(self._machine, instruction):
                 self._outboxes[instruction.engine].put(instruction)
         self.changes.publish(turn.changed)
-        for job, _ in turn.batch.created:
-            if job.id in self._machine.searches:
-                self.on_new_search(job.id)
 
     def _set_timer(self, wake_at: int | None) -> None:
         if self._timer:
@@ -463,18 +486,6 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _time_out(future: asyncio.Future[Job]) -> None:
-    if not future.done():
-        future.set_exception(
-            TimedOut(f"the store did not answer within {_ANSWER_SECONDS} s; the change may still happen")
-        )
-
-
-def _not_written(error: StoreError) -> TurnoutError:
-    kind = TimedOut if isinstance(error, TimedOut) else NotStored
-    return kind(f"the store could not write: {error.message}")
 
 
 def _fail(batch: list[PendingInput], error: TurnoutError) -> None:

@@ -39,7 +39,7 @@ def stop_gang(
 ) -> None:
     """Stops every running replica, for this reason unless the job already has one."""
     decide(live_jobs, live, verdict)
-    live.job.state = State.STOPPING
+    live_jobs.transitions.enter(live, State.STOPPING)
     live_jobs.event(live.job, kind, verdict.message, at)
     stop_replicas(live_jobs, live, live.running())
 
@@ -89,6 +89,7 @@ def end_attempt(live_jobs: LiveJobs, live: LiveJob) -> None:
     """Puts the job back into the queue if it is retried; otherwise ends it."""
     live_jobs.pools[live.engine].give(live.placement)
     live_jobs.placed.remove(live.job.id)
+    live_jobs.used.drop(live)
     live_jobs.finishing.pop(live.job.id, None)
     retry = retry_after_attempt(live) if live.job.deleted is None else None
     if retry:
@@ -128,8 +129,9 @@ def end_job(live_jobs: LiveJobs, live: LiveJob) -> None:
     live_jobs.change(job)
     live_jobs.event(job, EventKind.ENDED, verdict.message or str(verdict.reason), job.ended)
     live_jobs.turn.ended.append(job)
+    live_jobs.transitions.end(live)
     del live_jobs.jobs[job.id]
-    live_jobs.searches.pop(job.id, None)
+    live_jobs.drop_search(job)
     if live_jobs.handles.get((job.project, job.scope, job.handle)) == job.id:
         del live_jobs.handles[(job.project, job.scope, job.handle)]
     if job.attempt and job.id not in live_jobs.trials:
@@ -159,7 +161,8 @@ def _back_to_queue(live_jobs: LiveJobs, live: LiveJob, retry: RetryNumber) -> No
     live.verdict = live.finish_at = live.saved_at = live.running_since = None
     live.placement, live.replicas, live.pending_why = {}, {}, ""
     live.queued_at = live_jobs.steady
-    job.state, job.reason, job.message = State.QUEUED, None, ""
+    live_jobs.transitions.enter(live, State.QUEUED)
+    job.reason, job.message = None, ""
     live_jobs.change(job)
     live_jobs.enqueue(live)
 

@@ -1,6 +1,7 @@
 """What the state machine remembers of a job that has not ended."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from turnout.control.node_pool import NOTHING, Allocation, Placement
 from turnout.control.verdict import Verdict
@@ -8,11 +9,14 @@ from turnout.job import (
     Attempt,
     Job,
     Launch,
+    Notify,
     PastAttempt,
+    Policy,
     Reason,
     Replica,
     ReplicaName,
     ReplicaState,
+    Search,
     Spec,
     State,
     Trial,
@@ -30,6 +34,7 @@ class LiveJob:
 
     job: Job
     spec: Spec
+    """Of a search only what it needs itself: it has no gang, and its trials are made from the stored spec."""
     engine: str
     replicas: dict[ReplicaName, Replica] = field(default_factory=dict[ReplicaName, Replica])
     placement: Placement = field(default_factory=dict[ReplicaName, Allocation])
@@ -50,11 +55,18 @@ class LiveJob:
     """A search's unfinished trials, by number."""
     pending_why: str = ""
     """Why it waits in the queue of its engine, as the engine last reported."""
+    seen_state: State = State.QUEUED
+    """Its state after the last turn, for Transitions."""
+    seen_at: int = 0
+    """When that began, by the steady clock."""
     best: str = ""
     """A description of the search's best trial so far."""
 
     def __post_init__(self) -> None:
         self.parts = self.spec.parts
+        if self.spec.search:
+            spec = self.spec
+            self.spec = _outline(spec.policy, spec.debug, spec.notify, spec.key)
         self.last_event_at = max(self.job.updated, self.began_after)
 
     @property
@@ -119,3 +131,9 @@ class LiveJob:
         """The next attempt, without allocations."""
         job = self.job
         return Launch(Attempt(job.id, job.attempt + 1), job.project, job.dialect, job.name, self.spec)
+
+
+@lru_cache(maxsize=256)
+def _outline(policy: Policy, debug: bool, notify: Notify | None, key: str) -> Spec:
+    """Shared by all searches with this policy, because very many may wait."""
+    return Spec((), policy=policy, debug=debug, notify=notify, key=key, search=Search((), (), ()))

@@ -1,14 +1,19 @@
 """Wakes the callers that wait for a change of a job. Changes are published after their commit."""
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+
+from turnout.control.change_log import ChangeLog
 
 
 class ChangeNotifier:
     def __init__(self) -> None:
         self._waiting: dict[int, set[asyncio.Event]] = {}
         self.closed = False
+        self.log = ChangeLog()
+        self.listener: Callable[[int], None] = lambda job_id: None
+        """Called with the id of each job that is new or has changed."""
 
     @contextmanager
     def watch(self, job_id: int) -> Generator[asyncio.Event]:
@@ -25,15 +30,20 @@ class ChangeNotifier:
             if not watchers:
                 del self._waiting[job_id]
 
-    def publish(self, job_ids: Iterable[int]) -> None:
-        if not self._waiting:
-            return
+    def publish(self, job_ids: Collection[int]) -> None:
+        if job_ids:
+            self.log.add(job_ids)
         for job_id in job_ids:
-            for event in self._waiting.get(job_id, ()):
-                event.set()
+            self._wake(job_id)
+            self.listener(job_id)
 
     def close(self) -> None:
         """Wakes every waiting caller, because the service stops."""
         self.closed = True
+        self.log.close()
         for job_id in self._waiting:
-            self.publish([job_id])
+            self._wake(job_id)
+
+    def _wake(self, job_id: int) -> None:
+        for event in self._waiting.get(job_id, ()):
+            event.set()

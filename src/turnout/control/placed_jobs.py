@@ -4,11 +4,21 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from heapq import merge
+from typing import NamedTuple
 
 from turnout.control.live_job import SECOND, LiveJob
+from turnout.control.node_pool import NOTHING
 from turnout.job import State
+from turnout.job.resources import Share
 
 Jobs = dict[int, LiveJob]
+
+
+class Usage(NamedTuple):
+    """The number of jobs, and what they asked for. An oversized gang holds less than that."""
+
+    jobs: int = 0
+    share: Share = NOTHING
 
 
 class PlacedJobs(Mapping[int, LiveJob]):
@@ -26,6 +36,9 @@ class PlacedJobs(Mapping[int, LiveJob]):
         self._ends = defaultdict[str, list[tuple[float, int]]](list)
         """When running jobs with a time limit end at the latest, in order, and their ids."""
         self._end_of: dict[int, float] = {}
+        self._used = defaultdict[str, dict[str, Usage]](dict)
+        """By project and engine."""
+        self._used_by_owner: dict[str, Usage] = {}
 
     def __getitem__(self, job_id: int) -> LiveJob:
         return self._all[job_id]
@@ -38,6 +51,8 @@ class PlacedJobs(Mapping[int, LiveJob]):
 
     def add(self, live: LiveJob) -> None:
         job = live.job
+        if job.id not in self._all:
+            self._use(live, 1)
         self._all[job.id] = self._by_engine[live.engine][job.id] = live
         if live.verdict:
             self.ends(live)
@@ -52,6 +67,7 @@ class PlacedJobs(Mapping[int, LiveJob]):
         live = self._all.pop(job_id, None)
         if live is None:
             return
+        self._use(live, -1)
         for index in (self._by_engine, self._ending, self._pending, self._limited):
             index[live.engine].pop(job_id, None)
         self._drop_preemptible(live, live.job.priority)
@@ -79,6 +95,18 @@ class PlacedJobs(Mapping[int, LiveJob]):
         if live.job.id in self._all and live.spec.policy.preemptible:
             self._drop_preemptible(live, was)
             self._preemptible[live.engine].setdefault(live.job.priority, {})[live.job.id] = live
+
+    def used_by(self, project: str) -> Usage:
+        """What its placed jobs use on all engines."""
+        usages = self._used.get(project, {}).values()
+        return Usage(sum(one.jobs for one in usages), sum((one.share for one in usages), NOTHING))
+
+    def used_by_owner(self, owner: str) -> Usage:
+        """What the placed jobs of a key use on all engines."""
+        return self._used_by_owner.get(owner, Usage())
+
+    def used_on(self, engine: str, project: str) -> Usage:
+        return self._used.get(project, {}).get(engine, Usage())
 
     def on(self, engine: str) -> list[LiveJob]:
         return list(self._by_engine[engine].values())
@@ -110,6 +138,13 @@ class PlacedJobs(Mapping[int, LiveJob]):
             if live.placement:
                 yield at, live
 
+    def _use(self, live: LiveJob, sign: int) -> None:
+        by_engine = self._used[live.job.project]
+        _add(by_engine, live.engine, live, sign)
+        if not by_engine:
+            del self._used[live.job.project]
+        _add(self._used_by_owner, live.job.owner, live, sign)
+
     def _drop_preemptible(self, live: LiveJob, priority: int) -> None:
         by_priority = self._preemptible[live.engine]
         jobs = by_priority.get(priority, {})
@@ -121,6 +156,16 @@ class PlacedJobs(Mapping[int, LiveJob]):
         if at is not None:
             ends = self._ends[live.engine]
             del ends[bisect_left(ends, (at, live.job.id))]
+
+
+def _add(usages: dict[str, Usage], key: str, live: LiveJob, sign: int) -> None:
+    jobs, share = usages.get(key, Usage())
+    for count, one in live.parts:
+        share += one.times(sign * count)
+    if jobs + sign:
+        usages[key] = Usage(jobs + sign, share)
+    else:
+        del usages[key]
 
 
 def latest_end(live: LiveJob, since: int) -> float:

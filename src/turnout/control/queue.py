@@ -1,10 +1,11 @@
-"""The queue: retried jobs first, then by priority, then first come, first served. Backfill never delays the head.
+"""The queue: retried jobs first, then by priority, then by fair share between projects, then first come, first served.
 
-The scheduler treats jobs of one shape (the same needs and the same limit) alike, so it only looks at the first of each
-shape: a pass costs as much as there are shapes, however many jobs wait.
+Backfill never delays the head. The scheduler treats jobs of one shape (project, needs, limit…) alike, so it only
+looks at the first of each shape: a pass costs as much as there are shapes, however many jobs wait.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -13,7 +14,8 @@ from turnout.control.ranking import Rank, Ranking
 from turnout.job import Job, Spec
 from turnout.job.resources import Parts, Share
 
-Shape = tuple[Parts, float | None]
+Shape = tuple[str, str, Parts, float | None]
+"""Project, owner (if it has a quota), needs, time limit."""
 
 
 class QueueEntry(NamedTuple):
@@ -21,13 +23,16 @@ class QueueEntry(NamedTuple):
 
     rank: Rank
     spec: Spec
+    project: str
+    owner: str
+    """Empty if its key has no quota."""
 
     @property
     def job_id(self) -> int:
         return self.rank[2]
 
     def shape(self, parts: Parts) -> Shape:
-        return parts, self.spec.policy.time_limit
+        return self.project, self.owner, parts, self.spec.policy.time_limit
 
 
 class Queue:
@@ -36,7 +41,10 @@ class Queue:
     def __init__(self) -> None:
         self._shapes: dict[Shape, list[QueueEntry]] = {}
         self._entries: dict[int, QueueEntry] = {}
-        self._ranking = Ranking()
+        self._rankings: dict[str, Ranking] = {}
+        """By project."""
+        self._of_owners = Counter[str]()
+        """How many jobs of each key with a quota wait."""
         self._until: dict[int, int] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -47,12 +55,24 @@ class Queue:
         return job_id in self._entries
 
     def add(
-        self, job: Job, spec: Spec, parts: Parts, *, front: bool = False, until: int | None = None
+        self,
+        job: Job,
+        spec: Spec,
+        parts: Parts,
+        *,
+        front: bool = False,
+        until: int | None = None,
+        owner: str = "",
     ) -> None:
-        """`front`: before all priorities. `until`: when its wait ends. A job that is already queued moves."""
+        """`front`: before all priorities. `until`: when its wait ends. A job that is already queued moves.
+
+        `owner`: the key, if it has a quota.
+        """
         self._drop(job.id)
-        entry = QueueEntry(rank(job, front), spec)
-        self._ranking.add(entry.rank)
+        entry = QueueEntry(rank(job, front), spec, job.project, owner)
+        if owner:
+            self._of_owners[owner] += 1
+        self._rankings.setdefault(job.project, Ranking()).add(entry.rank)
         self._entries[job.id] = entry
         heapq.heappush(self._shapes.setdefault(entry.shape(parts), []), entry)
         if until is not None:
@@ -64,9 +84,8 @@ class Queue:
         self._until.pop(job_id, None)
 
     def firsts(self) -> list[QueueEntry]:
-        """The first job of each shape, in queue order."""
-        found = map(self.first, list(self._shapes))
-        return sorted((entry for entry in found if entry), key=lambda entry: entry.rank)
+        """The first job of each shape, in no order."""
+        return [entry for entry in map(self.first, list(self._shapes)) if entry]
 
     def first(self, shape: Shape) -> QueueEntry | None:
         heap, entries = self._shapes.get(shape, []), self._entries
@@ -93,18 +112,39 @@ class Queue:
         return list(found)
 
     def ahead_of(self, job_id: int, most: int) -> tuple[int, list[QueueEntry]]:
-        """How many jobs wait ahead of this one, and the first `most` of them in order."""
-        count = self._ranking.position(self._entries[job_id].rank)
-        return count, list(islice(self, min(most, count)))
+        """How many jobs of its project wait ahead of this one, and the first `most` of them in order."""
+        entry = self._entries[job_id]
+        ranking = self._rankings[entry.project]
+        count = ranking.position(entry.rank)
+        return count, [self._entries[one] for _, _, one in islice(ranking, min(most, count))]
+
+    def count(self, project: str) -> int:
+        """How many jobs of the project wait."""
+        ranking = self._rankings.get(project)
+        return len(ranking) if ranking else 0
+
+    def count_of_owner(self, owner: str) -> int:
+        """How many jobs of a key with a quota wait."""
+        return self._of_owners[owner]
+
+    @property
+    def projects(self) -> list[str]:
+        """Those that have waiting jobs."""
+        return list(self._rankings)
 
     def __iter__(self) -> Iterator[QueueEntry]:
-        """All waiting jobs in order."""
-        return (self._entries[job_id] for _, _, job_id in self._ranking)
+        """All waiting jobs by priority and age, as if they were of one project."""
+        return (self._entries[job_id] for _, _, job_id in heapq.merge(*self._rankings.values()))
 
     def _drop(self, job_id: int) -> None:
         entry = self._entries.pop(job_id, None)
         if entry:
-            self._ranking.remove(entry.rank)
+            if entry.owner:
+                self._of_owners[entry.owner] -= 1
+            ranking = self._rankings[entry.project]
+            ranking.remove(entry.rank)
+            if not len(ranking):
+                del self._rankings[entry.project]
 
 
 def rank(job: Job, front: bool = False) -> Rank:

@@ -18,8 +18,13 @@ class Ranking:
         self._chunks: list[list[Rank]] = []
         self._last: list[Rank] = []
         """The last rank of each chunk."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def add(self, rank: Rank) -> None:
+        self._count += 1
         if not self._chunks:
             self._chunks.append([])
             self._last.append(rank)
@@ -34,6 +39,7 @@ class Ranking:
         self._last[number] = self._chunks[number][-1]
 
     def remove(self, rank: Rank) -> None:
+        self._count -= 1
         number = bisect_left(self._last, rank)
         chunk = self._chunks[number]
         del chunk[bisect_left(chunk, rank)]

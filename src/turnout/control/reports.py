@@ -25,6 +25,7 @@ from turnout.job import (
     Ended,
     EventKind,
     Hung,
+    Noted,
     Pending,
     Reason,
     Replica,
@@ -46,16 +47,21 @@ def apply(live_jobs: LiveJobs, engine: str, report: Report) -> None:
         case Started():
             _started(live_jobs, report)
         case Submitted(attempt, engine_id):
-            if live_jobs.live(attempt):
+            if live := live_jobs.live(attempt):
                 kind = live_jobs.engines[engine].kind
                 live_jobs.turn.batch.submissions.append(Submission(*attempt, kind, engine_id))
         case Pending(attempt, message):
             if live := live_jobs.live(attempt):
                 live.pending_why = message
+        case Noted(attempt, at, message, image):
+            if live := live_jobs.live(attempt):
+                live_jobs.event(live.job, EventKind.IMAGE if image else EventKind.NOTE, message, at)
         case Ended():
             _ended(live_jobs, engine, report)
         case Sampled(attempt, samples):
-            if live_jobs.live(attempt):
+            if live := live_jobs.live(attempt):
+                for sample in samples:
+                    live_jobs.used.sample(live, sample)
                 live_jobs.turn.batch.samples.extend((attempt, sample) for sample in samples)
         case Saved():
             _saved(live_jobs, report)
@@ -86,7 +92,7 @@ def _started(live_jobs: LiveJobs, report: Started) -> None:
     replica.node = report.node or replica.node
     live_jobs.change_replica(replica)
     if replica is live.lead and live.job.state is State.PREPARING:
-        live.job.state = State.RUNNING
+        live_jobs.transitions.enter(live, State.RUNNING)
         live.job.started = live.job.started or at
         live.running_since = live_jobs.by_steady(report.at)
         live_jobs.placed.runs(live)

@@ -10,7 +10,8 @@ from turnout.control.live_job import SECOND, LiveJob
 from turnout.control.live_jobs import LiveJobs
 from turnout.control.node_pool import NOTHING, Allocation, NodePool, Placement
 from turnout.control.preempt import fits_soon, victims
-from turnout.control.queue import Queue, QueueEntry, Release, may_backfill, reservation
+from turnout.control.queue import QueueEntry, Release, may_backfill, reservation
+from turnout.control.quotas import Order, order_of, over_quota
 from turnout.control.turn import StartGang
 from turnout.control.verdict import Verdict
 from turnout.job import EventKind, Job, Reason, State
@@ -52,16 +53,19 @@ def _start_all(live_jobs: LiveJobs, engine: str) -> bool:
     pool, queue = live_jobs.pools[engine], live_jobs.queues[engine]
     head: LiveJob | None = None
     head_need, reserved, started = NOTHING, _at_no_known_time, False
-    for waiting, found_next in _in_order(queue):
+    for waiting, found_next in _in_order(live_jobs, engine):
         live = live_jobs.jobs[waiting.job_id]
         need, _, never = pool.fit(live.parts)
-        if never or (head and not _may_backfill(live_jobs, waiting, need, head_need, pool, reserved)):
+        if never or over_quota(live_jobs, live):
+            continue
+        if head and not _may_backfill(live_jobs, waiting, need, head_need, pool, reserved):
             continue
         if _try_to_start(live_jobs, live, pool):
             started = True
             found_next(queue.first(waiting.shape(live.parts)))
         elif head is None:
             head, head_need = live, need
+            live_jobs.heads[engine] = live.job.id
             if need.fits(pool.free):
                 # There is enough room in total, but not on the right nodes: it waits for a node to empty.
                 _make_room(live_jobs, head, pool)
@@ -72,26 +76,38 @@ def _start_all(live_jobs: LiveJobs, engine: str) -> bool:
     return started
 
 
-def _in_order(queue: Queue) -> Iterator[tuple[QueueEntry, Callable[[QueueEntry | None], None]]]:
+def _in_order(
+    live_jobs: LiveJobs, engine: str
+) -> Iterator[tuple[QueueEntry, Callable[[QueueEntry | None], None]]]:
     """The first job of each shape. The function takes the next job of that shape, which follows in its place."""
-    firsts, others = queue.firsts()[::-1], list[QueueEntry]()
+
+    def ordered(entry: QueueEntry) -> tuple[Order, QueueEntry]:
+        return order_of(live_jobs, engine, entry), entry
 
     def add(waiting: QueueEntry | None) -> None:
         if waiting:
-            heapq.heappush(others, waiting)
+            heapq.heappush(heap, ordered(waiting))
 
-    while firsts or others:
-        later = not others or (firsts and firsts[-1].rank < others[0].rank)
-        yield firsts.pop() if later else heapq.heappop(others), add
+    heap = list(map(ordered, live_jobs.queues[engine].firsts()))
+    heapq.heapify(heap)
+    while heap:
+        was, waiting = heapq.heappop(heap)
+        # With each start its project uses more, so its other jobs come later.
+        if order_of(live_jobs, engine, waiting) > was:
+            add(waiting)
+        else:
+            yield waiting, add
 
 
 def _hand_over_one(live_jobs: LiveJobs, engine: str) -> bool:
     """Hands the first job of the queue to an engine with a queue of its own, if not too many wait there."""
     most = live_jobs.engines[engine].pending or 0
-    first = next(iter(live_jobs.queues[engine].firsts()), None)
-    if first is None or len(live_jobs.placed.pending_on(engine)) >= most:
+    if len(live_jobs.placed.pending_on(engine)) >= most:
         return False
-    live = live_jobs.jobs[first.job_id]
+    in_turn = (live_jobs.jobs[waiting.job_id] for waiting, _ in _in_order(live_jobs, engine))
+    live = next((live for live in in_turn if not over_quota(live_jobs, live)), None)
+    if live is None:
+        return False
     unplaced = {name: Allocation("", NOTHING, ()) for name, _ in live.next_launch().replicas()}
     text = f"attempt {live.job.attempt + 1}: {counted(len(unplaced), 'replica')} handed to {live.job.cluster}"
     _begin_attempt(live_jobs, live, unplaced, text)
@@ -154,7 +170,7 @@ def _begin_attempt(live_jobs: LiveJobs, live: LiveJob, placement: Placement, tex
     job = live.job
     live_jobs.queues[live.engine].remove(job.id)
     job.attempt += 1
-    job.state = State.PREPARING
+    live_jobs.transitions.enter(live, State.PREPARING)
     live.placement = placement
     live_jobs.placed.add(live)
     live.replicas = {name: placed_replica(job, name, allocation) for name, allocation in placement.items()}

@@ -44,7 +44,8 @@ class StateMachine(LiveJobs):
         live.best = row.job.message if live.verdict is None else ""
         self.admit(live)
         if live.is_search:
-            live.running_since = row.job.started and self.by_steady(row.job.started)
+            if row.job.started:
+                self.begin_search(live, self.by_steady(row.job.started))
             return
         if row.job.state is State.QUEUED:
             self.enqueue(live)
@@ -74,7 +75,7 @@ class StateMachine(LiveJobs):
 
     def inherit(self, other: "StateMachine") -> None:
         """Takes over what a failed commit does not change: the engines' capacity and the times on the steady clock."""
-        self.ready, self.drained = other.ready, other.drained
+        self.ready, self.drained, self.heads = other.ready, other.drained, other.heads
         for job_id, live in self.jobs.items():
             before = other.jobs.get(job_id)
             if before and len(before.past) == len(live.past):

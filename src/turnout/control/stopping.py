@@ -48,7 +48,7 @@ def end_if_over(live_jobs: LiveJobs, live: LiveJob) -> None:
 
 def end_overdue(live_jobs: LiveJobs) -> None:
     """Ends searches that have reached their time limit."""
-    for live in list(live_jobs.searches.values()):
+    for live in list(live_jobs.begun_searches.values()):
         if live.overdue_at is not None and live.overdue_at <= live_jobs.steady:
             why = f"ran into its time limit of {live.spec.policy.time_limit:g} seconds"
             begin_stop(live_jobs, live, Verdict(State.FAILED, Reason.TIME_LIMIT, why))
@@ -85,7 +85,7 @@ def _stop_search(live_jobs: LiveJobs, live: LiveJob, verdict: Verdict) -> None:
         return
     decide(live_jobs, live, verdict)
     if live.trials:
-        live.job.state = State.STOPPING
+        live_jobs.transitions.enter(live, State.STOPPING)
         live_jobs.event(live.job, EventKind.STOPPING, verdict.message)
     for trial in live.trials.values():
         stop_one_trial(live_jobs, trial, verdict.message)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -48,6 +48,25 @@ class Files(NamedTuple):
     clear: Clear
 
 
+class Rows(Protocol):
+    """Rows that are swept by their age."""
+
+    async def expired(self, before: int) -> int:
+        """How many are older."""
+        ...
+
+    async def remove(self, before: int) -> int:
+        """Deletes some of them. Call it until it returns 0, the number deleted."""
+        ...
+
+
+class Aged(NamedTuple):
+    what: str
+    setting: str
+    """Its name in `[limits]`."""
+    rows: Rows
+
+
 class Swept(msgspec.Struct, frozen=True):
     """What was removed, or would be, of one kind."""
 
@@ -69,6 +88,7 @@ class Sweeper:
         limits: Limits,
         delete: Callable[[int, str], Awaitable[object]],
         files: Sequence[Files] = (),
+        aged: Sequence[Aged] = (),
     ) -> None:
         """`delete` deletes a job as its owner would."""
         self._store = store
@@ -76,6 +96,11 @@ class Sweeper:
         self._limits = limits
         self._delete = delete
         self._files = files
+        self._aged = (
+            Aged("lines of the audit trail", "audit_days", store.audit),
+            Aged("messages to webhooks", "delivery_days", store.deliveries),
+            *aged,
+        )
         self._lock = asyncio.Lock()
 
     async def keep(self) -> None:
@@ -116,6 +141,9 @@ class Sweeper:
         for kind, setting in _KINDS.items():
             if days := getattr(self._limits, setting):
                 yield await self._sweep_rows(kind, setting, _before(days), dry=dry)
+        for aged in self._aged:
+            if days := getattr(self._limits, aged.setting):
+                yield await _remove(aged, _before(days), dry=dry)
         for name, engine in self._engines.items():
             yield await self._sweep_attempts(name, engine, dry=dry)
         async for swept in self._sweep_files(dry=dry):
@@ -216,3 +244,14 @@ class Sweeper:
 
 def _before(days: float) -> int:
     return time.time_ns() - int(days * _DAY * 1e9)
+
+
+async def _remove(aged: Aged, before: int, *, dry: bool) -> Swept:
+    count = 0
+    if dry:
+        count = await aged.rows.expired(before)
+    else:
+        while removed := await aged.rows.remove(before):
+            count += removed
+            await asyncio.sleep(0)
+    return Swept(aged.what, aged.setting, count, count)

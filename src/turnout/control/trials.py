@@ -36,8 +36,9 @@ def trial_started(live_jobs: LiveJobs, trial: Trial, at: int) -> None:
     live_jobs.change_trial(trial)
     search = live_jobs.searches.get(trial.job)
     if search and search.job.state is State.QUEUED:
-        search.job.state, search.job.started = State.RUNNING, trial.started
-        search.running_since = live_jobs.by_steady(at)
+        live_jobs.transitions.enter(search, State.RUNNING)
+        search.job.started = trial.started
+        live_jobs.begin_search(search, live_jobs.by_steady(at))
         live_jobs.change(search.job)
         live_jobs.event(
             search.job, EventKind.STARTED, f"its first trial runs: {trial.display_name}", trial.started

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from turnout.control.transitions import Transition
 from turnout.errors import TurnoutError
 from turnout.job import (
     Attempt,
+    AuditLine,
     Job,
     Launch,
     Measurement,
@@ -27,12 +29,17 @@ class Create:
     """Whether the store already has a job of that name."""
     trial: Trial | None = None
     """The trial that it runs, for a job of a live search."""
+    owner: str = ""
+    audit: AuditLine | None = None
+    """What the audit trail says if it succeeds; the state machine adds the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     job_id: int
     by: str
+    audit: AuditLine | None = None
+    """See Create."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,8 @@ class Delete:
     """The stored job, if it is no longer live."""
     trials: tuple[Job, ...] = ()
     """The stored jobs of a search's trials, which are deleted with it."""
+    audit: AuditLine | None = None
+    """See Create."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,8 @@ class Amend:
     priority: int | None = None
     labels: dict[str, str] | None = None
     note: str = ""
+    audit: AuditLine | None = None
+    """See Create."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,5 +186,6 @@ class Turn:
     instructions: list[Instruction] = field(default_factory=list[Instruction])
     ended: list[Job] = field(default_factory=list[Job])
     changed: set[int] = field(default_factory=set[int])
+    transitions: list[Transition] = field(default_factory=list[Transition])
     wake_at: int | None = None
     """By the steady clock."""

@@ -1,13 +1,17 @@
 """Documents that are not jobs, such as algorithms; each belongs to a project."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
-from turnout.errors import Invalid, NotFound
+from turnout.errors import Invalid, NotFound, OverQuota
 from turnout.job import Asset
 from turnout.service.jobs import Caller
 from turnout.store import LONGEST_LABEL, Store, storable
+
+MOST_BYTES = 16 << 20
+"""A document does not grow beyond this: each change reads and writes the whole of it."""
 
 
 class Assets:
@@ -37,6 +41,22 @@ class Assets:
         await self._assets.update(asset)
         return asset
 
+    async def change(
+        self, caller: Caller, kind: str, asset_id: str, now: int, change: Callable[[bytes], bytes]
+    ) -> Asset:
+        """Replaces the document by what `change` makes of it, with no other change in between. It may be called twice.
+
+        Raises NotFound, OverQuota if the document becomes too large, and what `change` raises.
+        """
+
+        def bounded(document: bytes) -> bytes:
+            changed = change(document)
+            if len(changed) > max(MOST_BYTES, len(document)):
+                raise OverQuota(f"The resource would be larger than {MOST_BYTES} bytes; make another one.")
+            return changed
+
+        return await self._assets.change(caller.project, kind, asset_id, now, bounded)
+
     async def delete(self, caller: Caller, kind: str, asset_id: str) -> None:
         await self._assets.delete(caller.project, kind, asset_id)
 
@@ -51,10 +71,11 @@ class Assets:
         descending: bool = True,
         limit: int,
         offset: int = 0,
+        created_before: int | None = None,
     ) -> list[Asset]:
         """Assets whose name contains `contains`; None as `scope` means any scope."""
         return await self._assets.find(
-            caller.project, kind, scope, contains, order_by, descending, limit, offset
+            caller.project, kind, scope, contains, order_by, descending, limit, offset, created_before
         )
 
     async def count(self, caller: Caller, kind: str, *, scope: str | None = None, contains: str = "") -> int:

@@ -1,20 +1,24 @@
 """Create, read, stop and delete jobs on behalf of a caller."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
 from socket import socket
 from typing import NamedTuple
 
 import msgspec
 
-from turnout.config import runtime_table
+from turnout.config import Settings
 from turnout.control import Controller, Explanation
+from turnout.control.change_log import ChangeLog
+from turnout.control.measures import Measures
+from turnout.control.overview import Overview, ProjectUsage
 from turnout.engines import EngineRegistry
 from turnout.errors import Denied, Invalid, NotFound, TurnoutError, Unsupported, WrongState
 from turnout.job import (
     All,
     Attempt,
+    AuditLine,
     Compare,
     Event,
     Job,
@@ -38,6 +42,8 @@ from turnout.job import (
 )
 from turnout.job.resources import Share
 from turnout.job.state import LIVE
+from turnout.service import advice, calls
+from turnout.service.ends import image_of, why_ended
 from turnout.store import LONGEST_LABEL, Store, storable
 
 _SHELL_FIELDS = {"vertex": "enableWebAccess", "tia": "Debug"}
@@ -80,11 +86,25 @@ class BrowserTargets(NamedTuple):
     """The name of the replica with a dashboard; empty: none."""
 
 
+SEARCH_LABEL = "search"
+"""Every search has it, so that lists find the few searches among many jobs."""
+
+
 class Jobs:
-    def __init__(self, store: Store, control: Controller, engines: EngineRegistry) -> None:
+    def __init__(
+        self,
+        store: Store,
+        control: Controller,
+        engines: EngineRegistry,
+        name_of: Callable[[str], str] = lambda key_id: key_id,
+        settings: Settings | None = None,
+    ) -> None:
+        """`name_of`: what records call the owner of a key."""
+        self._settings = settings or Settings()
         self._store = store
         self._control = control
         self._engines = engines
+        self._name_of = name_of
         self._clusters = frozenset(engines.clusters)
 
     def check_cluster(self, cluster: str, field: str = "") -> None:
@@ -104,6 +124,8 @@ class Jobs:
         `trial`: the trial that the job runs.
         """
         self.check_cluster(new.cluster)
+        if new.spec.search:
+            new = msgspec.structs.replace(new, labels=new.labels | {SEARCH_LABEL: ""})
         if new.labels:
             check_labels(new.labels)
         launch = Launch(Attempt(0, 1), caller.project, new.dialect, new.name, new.spec)
@@ -113,12 +135,16 @@ class Jobs:
             new = self._with_data_key(new)
         notes = new.notes + self._runtime_notes(new)
         new = msgspec.structs.replace(new, project=caller.project, notes=notes)
-        return await self._control.create(new, trial)
+        owner = self._name_of(caller.key)
+        job = await self._control.create(new, trial, owner, self._line(owner))
+        calls.recorded()
+        return job
 
     async def by_handle(self, caller: Caller, scope: str, handle: str) -> JobView:
         job = await self._store.by_handle(caller.project, scope, handle)
         if job is None:
             raise NotFound(f"no job {handle}")
+        calls.about(job.name, job.id)
         return await self.view(job)
 
     async def by_id(self, caller: Caller, job_id: int) -> JobView:
@@ -146,6 +172,7 @@ class Jobs:
             jobs = await self._store.find(query, page)
         if not jobs:
             raise NotFound(f"no job {reference}" + (f" on cluster {cluster}" if cluster else ""))
+        calls.about(jobs[0].name, jobs[0].id)
         return await self._views(jobs)
 
     async def find(self, caller: Caller, query: Query, page: Page) -> list[JobView]:
@@ -156,6 +183,33 @@ class Jobs:
     async def count(self, caller: Caller, query: Query) -> int:
         """The number of jobs on all pages of `find`."""
         return await self._store.count(_in_project(caller, query))
+
+    async def list_jobs(self, project: str | None, query: Query, page: Page) -> list[Job]:
+        """Jobs of a project, or of all projects if it is None, without deleted jobs. Reads no documents."""
+        among = [Compare("deleted", "=", None), query]
+        if project is not None:
+            among.insert(0, Compare("project", "=", project))
+        return await self._store.find(All(*among), page)
+
+    async def stored(self, ids: list[int]) -> list[Job]:
+        """The jobs with these ids that exist, deleted ones included."""
+        return await self._store.jobs(ids)
+
+    @property
+    def change_log(self) -> ChangeLog:
+        return self._control.changes.log
+
+    def overviews(self, project: str | None) -> list[Overview]:
+        """The queue of each engine, with the jobs of this project or, if it is None, of all."""
+        return self._control.overviews(project)
+
+    def usage(self, project: str) -> ProjectUsage:
+        """What the project's jobs use, on all engines."""
+        return self._control.usage(project)
+
+    def waits_for(self, job_id: int) -> str:
+        """What a job waits for, in a line; empty if it does not wait. Quick enough to call for each job of a page."""
+        return self._control.waits_for(job_id)
 
     async def amend(
         self,
@@ -168,11 +222,16 @@ class Jobs:
     ) -> Job:
         """Replace what is given; a new priority takes effect at once for a queued job. On disk when it returns."""
         await self._own(caller, job_id)
+        if labels is not None and SEARCH_LABEL in (await self.labels([job_id]))[job_id]:
+            labels = labels | {SEARCH_LABEL: ""}
         if labels:
             check_labels(labels)
-        return await self._control.amend(
-            job_id, caller.key, document=document, priority=priority, labels=labels
+        line = self._line(self._name_of(caller.key))
+        job = await self._control.amend(
+            job_id, caller.key, document=document, priority=priority, labels=labels, audit=line
         )
+        calls.recorded()
+        return job
 
     async def note(self, caller: Caller, job_id: int, text: str) -> None:
         """Add a note to the events of the job."""
@@ -180,28 +239,32 @@ class Jobs:
         await self._control.amend(job_id, caller.key, note=text)
 
     async def stop(self, caller: Caller, job_id: int) -> Job:
-        return await self._control.stop(job_id, caller.key)
+        job = await self._control.stop(job_id, caller.key, self._line(self._name_of(caller.key)))
+        calls.recorded()
+        return job
 
     async def delete(self, caller: Caller, job_id: int) -> None:
         """A running job is stopped first; its name is free at once."""
-        await self._control.delete(job_id, caller.key)
+        await self._control.delete(job_id, caller.key, self._line(self._name_of(caller.key)))
+        calls.recorded()
 
-    async def explain(self, view: JobView) -> Explanation:
+    async def explain(self, view: JobView, last_lines: Sequence[str] = ()) -> Explanation:
+        """`last_lines`: of the log of a job that failed."""
         waits = self._control.explain(view.job.id)
-        return waits or Explanation([*_why_ended(view), *await self._other_python(view)])
+        if waits:
+            return waits
+        image = image_of(await self.events(view))
+        return Explanation([*why_ended(view), *image, *await self._other_python(view, last_lines)])
 
-    async def _other_python(self, view: JobView) -> list[str]:
+    async def _other_python(self, view: JobView, last_lines: Sequence[str]) -> list[str]:
         """For a job whose program failed: which Python it ran on, and the setting that chooses another."""
         if view.job.reason not in (Reason.PROGRAM_FAILED, Reason.PROGRAM_NOT_FOUND) or view.locked:
             return []
-        name = (await self.spec(view)).lead.program.runtime
-        if name:
-            setting = f'{runtime_table(name)} python = "…"'
-        else:
-            setting = '[images] "<its image>" = "mine" and [runtimes.mine] python = "…"'
-        return [
-            f"`python` was {self._engines.of(view.job.cluster).runtime(name)}; to use another, set {setting}."
-        ]
+        program = (await self.spec(view)).lead.program
+        if program.root:
+            return []
+        python = self._engines.of(view.job.cluster).runtime(program.runtime)
+        return [advice.after_failure(program, python, last_lines, self._settings)]
 
     async def events(self, view: JobView) -> list[Event]:
         return await self._store.events(view.job.id)
@@ -271,7 +334,11 @@ class Jobs:
             hint = f": create it with {field}" if field else ""
             raise Denied(f"job {job_id} was created without shells{hint}")
         engine = self._engines.of(view.job.cluster)
-        return await engine.shell(view.job.current, _running(view, replica).name, size)
+        terminal = await engine.shell(view.job.current, _running(view, replica).name, size)
+        if line := self._line(self._name_of(caller.key)):
+            subject = f"{view.job.name} {replica}"
+            await self._store.audit.add(line.about(line.at, view.job.project, job_id, subject))
+        return terminal
 
     async def shell_ended(self, caller: Caller, job_id: int, replica: str, seconds: float) -> str:
         """Why a shell of that replica was killed: `the job ended`, or empty if the replica runs on after that time."""
@@ -308,15 +375,18 @@ class Jobs:
 
     def counts(self) -> dict[str, int]:
         """The number of live jobs in each state, including zeros."""
-        return dict.fromkeys(LIVE, 0) | self._control.counts()
+        return dict.fromkeys(LIVE, 0) | self._control.measures.counts()
+
+    @property
+    def measures(self) -> Measures:
+        return self._control.measures
+
+    async def store_bytes(self) -> int:
+        return await self._store.size()
 
     def total(self, cluster: str) -> Share:
         """The resources of a cluster, with overcommitted CPU; nothing until its engine has reported."""
         return self._control.total(cluster)
-
-    def ends(self) -> dict[str, int]:
-        """How many jobs ended since the service started, by reason."""
-        return self._control.ends
 
     def trouble(self) -> str:
         """Why the service accepts or starts no jobs; empty if it does."""
@@ -328,14 +398,24 @@ class Jobs:
             return f"not ok: {error.message}"
         return ""
 
+    def engines_synced(self) -> bool:
+        """Whether every engine has reported what it runs."""
+        return self._control.engines_synced
+
     def cluster_troubles(self) -> dict[str, str]:
         """For each cluster, why it starts no jobs at the moment; empty if it does."""
         return {cluster: self._control.engine_trouble(cluster) for cluster in sorted(self._clusters)}
+
+    def _line(self, who: str) -> AuditLine | None:
+        """What the audit trail says of the current call if it changes a job."""
+        call = calls.current()
+        return call.line(who) if call else None
 
     async def _own(self, caller: Caller, job_id: int, *, everywhere: bool = False) -> Job:
         job = await self._store.job(job_id)
         if job is None or job.deleted or (job.project != caller.project and not everywhere):
             raise NotFound(f"no job {job_id}")
+        calls.about(job.name, job.id)
         return job
 
     async def _views(self, jobs: list[Job]) -> list[JobView]:
@@ -389,30 +469,3 @@ def check_labels(labels: dict[str, str]) -> None:
             raise Invalid(f"the label {key!r} has characters that cannot be stored", field=key)
         if len(key.encode()) + len(value.encode()) > LONGEST_LABEL:
             raise Invalid(f"the label {key!r} and its value have more than {LONGEST_LABEL} bytes", field=key)
-
-
-def _why_ended(view: JobView) -> list[str]:
-    job = view.job
-    if job.state is State.SUCCEEDED:
-        return [
-            f"It succeeded: {one_line(job.message)}."
-            if job.message
-            else "It succeeded: its program exited with code 0."
-        ]
-    verb = "was stopped" if job.state is State.STOPPED else f"{job.state}"
-    message = one_line(job.message)
-    if message and (job.reason is None or job.reason in message):
-        why = [f"It {verb}: {message}."]
-    else:
-        why = [
-            f"It {verb}: {job.reason}." if job.reason else f"It {verb}.",
-            *([f"{message}."] if message else []),
-        ]
-    if job.started is None:
-        why.append("It never ran.")
-    ends = [f"{replica.name} {one_line(replica.message)}" for replica in view.replicas if replica.message]
-    return why + [f"{end}." for end in ends if end not in message]
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")

@@ -77,6 +77,31 @@ class Stream:
             self.written if self._final else self.line_start(min(self.written, self.covered(self.marks - 1)))
         )
 
+    @cached_property
+    def times(self) -> tuple[int, int] | None:
+        """Of the first and the last mark; None without any."""
+        count = len(self._marks)
+        return (self._marks.at(0), self._marks.at(count - 1)) if count else None
+
+    def printed_before(self, time: int) -> int:
+        """About how many bytes. Between two marks, a byte counts as a nanosecond, as in the times of lines."""
+        if self.times is None or time < self.times[0]:
+            return 0
+        mark = self._marks.before(time)
+        return min(self._marks.size(mark), self._marks.size(mark - 1) + time - self._marks.at(mark))
+
+    def beginning(self, since: int) -> int:
+        """Where the first line begins that may be from that time or later."""
+        return self.line_start(self._marks.size(self._marks.before(since) - 1)) if since else 0
+
+    def outside_hole(self, position: int) -> int:
+        """The position, or that of the first whole line after the hole if it is in the hole."""
+        return self._resumes if self._hole and self._hole[0] <= position < self._resumes else position
+
+    def read(self, position: int, count: int) -> bytes:
+        """At most so many bytes; fewer at the end and before the hole."""
+        return self._log.read(self._number, position, count)
+
     def text_of(self, line: RawLine) -> bytes:
         """With a line end, also if the last line has none. A cut line has it only at its last piece."""
         cut = line.end - line.start == len(line.text) and line.end < self._log.size(self._number)

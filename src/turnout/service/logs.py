@@ -18,6 +18,8 @@ from turnout.service import merged
 from turnout.service.jobs import Caller, Jobs, JobView
 from turnout.service.line_counts import Counts
 from turnout.service.lines import RawLine, Stream
+from turnout.service.log_extent import Extent, measure
+from turnout.service.log_search import Wanted, skip
 from turnout.service.merged import Numbered
 from turnout.waiting import wait_any
 
@@ -31,6 +33,10 @@ _SMALL_BYTES = 1 << 12
 _RECENT_NS = 1_000_000_000
 _PAGE_BYTES = 4 << 20
 """A page ends at this size, so that long lines do not fill the memory."""
+_SEARCH_BYTES = 1 << 16
+"""What is searched line by line, before the next look at how much can be skipped."""
+_SKIPPED_BYTES = 1 << 24
+_SEARCH_SECONDS = 2.0
 STREAMED_BYTES = 64 << 10
 """The size of a page in a stream of pages: one such page waits for each slow reader."""
 
@@ -43,6 +49,16 @@ class Line(NamedTuple):
     """0 for stdout, 1 for stderr."""
     offset: int
     text: str
+
+
+class LogPart(NamedTuple):
+    """The part of a log that is asked for. None: all."""
+
+    replica: ReplicaName | None = None
+    attempt: int | None = None
+
+
+WHOLE = LogPart()
 
 
 class LogPage(NamedTuple):
@@ -67,28 +83,66 @@ class Logs:
         limit: int,
         cursor: str = "",
         most_bytes: int = _PAGE_BYTES,
+        part: LogPart = WHOLE,
     ) -> LogPage:
         """Lines with start <= time <= end, oldest first, replicas and streams interleaved by time.
 
-        A page is limited in size, so it may have fewer than `limit` lines although there are more.
+        A page is limited in size, so it may have fewer than `limit` lines although there are more. A cursor
+        continues the same `part`.
         """
         offsets = _read_cursor(cursor, view.job.id)
         if self._is_small(view):
             # Passing it to a thread would take longer than reading it here.
-            return self._page(view, start, end, limit, offsets, most_bytes)
+            return self._page(view, start, end, limit, offsets, most_bytes, part)
         return await pools.logs.run(
-            view.job.project, self._page, view, start, end, limit, offsets, most_bytes
+            view.job.project, self._page, view, start, end, limit, offsets, most_bytes, part
         )
 
     async def query_back(
-        self, view: JobView, *, start: int = 0, end: int = _FOREVER, limit: int, cursor: str = ""
+        self,
+        view: JobView,
+        *,
+        start: int = 0,
+        end: int = _FOREVER,
+        limit: int,
+        cursor: str = "",
+        part: LogPart = WHOLE,
     ) -> LogPage:
         """The same in reverse order. The cursor must be from this method."""
         offsets = _read_cursor(cursor, view.job.id)
-        return await pools.logs.run(view.job.project, self._page_back, view, start, end, limit, offsets)
+        return await pools.logs.run(view.job.project, self._page_back, view, start, end, limit, offsets, part)
 
-    async def follow(self, caller: Caller, view: JobView, cursor: str = "") -> AsyncIterator[LogPage]:
-        """Yields pages as lines are printed, until the job has ended and all lines were returned."""
+    async def search(
+        self,
+        view: JobView,
+        wanted: Wanted,
+        *,
+        start: int = 0,
+        end: int = _FOREVER,
+        limit: int,
+        cursor: str = "",
+        part: LogPart = WHOLE,
+    ) -> LogPage:
+        """The lines of `query` whose text matches.
+
+        Searches for a limited time: the page of a long log may be empty although it is not the last.
+        """
+        offsets = _read_cursor(cursor, view.job.id)
+        deadline = time.monotonic() + _SEARCH_SECONDS
+        found: list[Line] = []
+        while True:
+            rest = limit - len(found)
+            lines, over = await pools.logs.run(
+                view.job.project, self._search_piece, view, start, end, rest, offsets, wanted, part
+            )
+            found += lines
+            if over or len(found) == limit or time.monotonic() > deadline:
+                return LogPage(found, _write_cursor(view.job.id, offsets), over)
+
+    async def follow(
+        self, caller: Caller, view: JobView, cursor: str = "", part: LogPart = WHOLE, start: int = 0
+    ) -> AsyncIterator[LogPage]:
+        """Yields pages from `start` as lines are printed, until the job has ended and all lines were returned."""
         job_id = view.job.id
         grown = asyncio.Event()
 
@@ -107,7 +161,9 @@ class Logs:
                     if view.job.attempt and view.job.current != watched:
                         watcher = _replace(watcher, watch_logs(view.job))
                         watched = view.job.current
-                    page = await self.query(view, limit=_BATCH, cursor=cursor, most_bytes=STREAMED_BYTES)
+                    page = await self.query(
+                        view, start=start, limit=_BATCH, cursor=cursor, most_bytes=STREAMED_BYTES, part=part
+                    )
                     cursor = page.cursor
                     if page.lines:
                         yield page
@@ -118,6 +174,13 @@ class Logs:
                     await wait_any(changed, grown)
             finally:
                 _replace(watcher, None)
+
+    async def extent(self, view: JobView, part: LogPart, at: int | None, position: int | None) -> Extent:
+        """The size of the log, and a place in it: the bytes before a time, or the time of a byte, for a scroll bar."""
+        return await pools.logs.run(view.job.project, self._extent, view, part, at, position)
+
+    def _extent(self, view: JobView, part: LogPart, at: int | None, position: int | None) -> Extent:
+        return measure([stream.open() for stream in self._streams(view, part)], at, position)
 
     async def tail(self, view: JobView, replica: ReplicaName, most_bytes: int) -> tuple[bytes, int]:
         """The end of a replica's log, from the beginning of a line, and the size of the whole log.
@@ -201,19 +264,67 @@ class Logs:
         log = self._jobs.log(job, 1, view.replicas[0].name)
         return log.size(0) + log.size(1) <= _SMALL_BYTES
 
-    def _page(
-        self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int], most_bytes: int
-    ) -> LogPage:
-        streams = [self._lines(stream, start, offsets.get(stream.key, 0)) for stream in self._streams(view)]
+    def _search_piece(
+        self,
+        view: JobView,
+        start: int,
+        end: int,
+        limit: int,
+        offsets: dict[str, int],
+        wanted: Wanted,
+        part: LogPart,
+    ) -> tuple[list[Line], bool]:
+        """Searches some megabytes, and moves the offsets. Returns whether that was all."""
+        lines: list[Line] = []
+        if wanted.words:
+            for stream in self._streams(view, part):
+                offset = offsets.get(stream.key, 0)
+                offsets[stream.key] = skip(stream.open(), offset, start, wanted.words, _SKIPPED_BYTES)
+        size = 0
+        for found in self._in_range(view, start, end, dict(offsets), part):
+            if len(lines) == limit or size > _SEARCH_BYTES:
+                return lines, False
+            offsets[found.key] = found.raw.end
+            size += found.raw.end - found.raw.start
+            if wanted.matches(found.line.text):
+                lines.append(found.line)
+        return lines, True
+
+    def _in_range(
+        self, view: JobView, start: int, end: int, offsets: dict[str, int], part: LogPart
+    ) -> "Iterator[_FoundLine]":
+        streams = [
+            self._lines(stream, start, offsets.get(stream.key, 0)) for stream in self._streams(view, part)
+        ]
         merged_lines = heapq.merge(*streams, key=_time_of)
-        in_range = itertools.takewhile(lambda found: found.line.at <= end, merged_lines)
+        return itertools.takewhile(lambda found: found.line.at <= end, merged_lines)
+
+    def _page(
+        self,
+        view: JobView,
+        start: int,
+        end: int,
+        limit: int,
+        offsets: dict[str, int],
+        most_bytes: int,
+        part: LogPart,
+    ) -> LogPage:
+        in_range = self._in_range(view, start, end, offsets, part)
         page, over = _first_lines(in_range, limit, most_bytes)
         offsets |= {found.key: found.raw.end for found in page}
         return LogPage([found.line for found in page], _write_cursor(view.job.id, offsets), over)
 
-    def _page_back(self, view: JobView, start: int, end: int, limit: int, offsets: dict[str, int]) -> LogPage:
+    def _page_back(
+        self,
+        view: JobView,
+        start: int,
+        end: int,
+        limit: int,
+        offsets: dict[str, int],
+        part: LogPart,
+    ) -> LogPage:
         # Lines of the same time are in the order of the streams, so here in reverse order.
-        reverse = reversed(list(self._streams(view)))
+        reverse = reversed(list(self._streams(view, part)))
         streams = [self._lines_back(stream, end, offsets.get(stream.key)) for stream in reverse]
         merged_lines = heapq.merge(*streams, key=_time_of, reverse=True)
         in_range = itertools.takewhile(lambda found: found.line.at >= start, merged_lines)
@@ -221,9 +332,11 @@ class Logs:
         offsets |= {found.key: found.raw.start for found in page}
         return LogPage([found.line for found in page], _write_cursor(view.job.id, offsets), over)
 
-    def _streams(self, view: JobView) -> "Iterator[_JobStream]":
+    def _streams(self, view: JobView, part: LogPart) -> "Iterator[_JobStream]":
         for attempt in range(1, view.job.attempt + 1):
             for number, replica in enumerate(view.replicas):
+                if part.replica not in (None, replica.name) or part.attempt not in (None, attempt):
+                    continue
                 log = self._jobs.log(view.job, attempt, replica.name)
                 ended = _ended(view.job, attempt, replica.ended)
                 for stream in (0, 1):

@@ -1,13 +1,15 @@
 """The trials of a search: read and stop them, and compute parameter importance."""
 
+import asyncio
+from collections.abc import Sequence
 from math import isfinite, nan
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from turnout import pools
 from turnout.control import Controller
 from turnout.control.turn import StopTrial
 from turnout.errors import NotFound, Unsupported, WrongState
-from turnout.job import Measurement, NewJob, Trial
+from turnout.job import Measurement, NewJob, Trial, TrialState
 from turnout.job.search import Metric, how_to_install
 from turnout.service.jobs import Caller, JobView
 from turnout.store import Store
@@ -15,6 +17,8 @@ from turnout.store import Store
 MOST_SHOWN = 1000
 """Measurements of one trial in a response. A response has at most ten times as many values."""
 _LEAST_SHOWN = 10
+_KEPT = 100
+"""Importances of so many searches are kept."""
 _ON_LOOP = 100
 """Up to this many rows are read on the event loop, because starting a thread would take longer."""
 
@@ -31,11 +35,18 @@ class SearchAnalysis(Protocol):
     async def picture(self, job_id: int, name: str) -> bytes: ...
 
 
+class _Importance(NamedTuple):
+    results: int
+    """The number of trials with a result."""
+    computed: asyncio.Future[list[tuple[str, float, float]]]
+
+
 class Searches:
     def __init__(self, store: Store, control: Controller, analysis: SearchAnalysis) -> None:
         self._store = store
         self._control = control
         self._analysis = analysis
+        self._importance: dict[int, _Importance] = {}
 
     def check(self, new: NewJob) -> None:
         """Raises Unsupported for a search if libraries are missing."""
@@ -45,6 +56,17 @@ class Searches:
     async def trials(self, view: JobView) -> list[Trial]:
         """Sorted by number; empty if the job is not a search."""
         return await self._store.trials.of(view.job.id)
+
+    async def trials_page(self, view: JobView, first: int, limit: int) -> list[Trial]:
+        """Trials from this number on, sorted by number."""
+        rows = await self._store.trials.page(view.job.id, first, limit)
+        if len(rows) <= _ON_LOOP:
+            return self._store.trials.read(rows)
+        return await pools.logs.run(view.job.project, self._store.trials.read, rows)
+
+    async def counts(self, ids: Sequence[int]) -> list[dict[TrialState, int]]:
+        """How many trials of each search are in each state."""
+        return await self._store.trials.counts(ids)
 
     async def trial(self, view: JobView, trial_id: str) -> Trial:
         """Raises NotFound."""
@@ -98,8 +120,20 @@ class Searches:
         return await self.trial(view, trial_id)
 
     async def importance(self, view: JobView) -> list[tuple[str, float, float]]:
-        """(name, mean, std) of each parameter that varies, the largest first; empty if there are too few results."""
-        return await self._analysis.importance(view.job.id)
+        """(name, mean, std) of each parameter that varies, the largest first; empty if there are too few results.
+
+        Computed once for each number of results.
+        """
+        job_id = view.job.id
+        results = (await self.counts([job_id]))[0].get(TrialState.SUCCEEDED, 0)
+        known = self._importance.pop(job_id, None)
+        if known is None or known.results != results or known.computed.cancelled():
+            known = _Importance(results, asyncio.ensure_future(self._analysis.importance(job_id)))
+        self._importance[job_id] = known
+        while len(self._importance) > _KEPT:
+            del self._importance[next(iter(self._importance))]
+        # Shared by all who ask, so one who leaves must not cancel it for the others.
+        return await asyncio.shield(known.computed)
 
     async def picture(self, view: JobView, name: str = "") -> bytes:
         """A PNG of the metric along this parameter; without a name, of the importance of all. Raises Invalid."""

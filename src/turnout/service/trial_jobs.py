@@ -10,7 +10,7 @@ from turnout import pools
 from turnout.control import Controller
 from turnout.control.turn import FinishSearch, FinishTrial, StopTrial
 from turnout.errors import Invalid, NotFound
-from turnout.job import Job, Measurement, NewJob, Reason, State, Trial
+from turnout.job import Job, LiveSearch, Measurement, NewJob, Reason, State, Trial
 from turnout.service.jobs import Caller, Jobs, JobView, lead_of
 from turnout.service.logs import Logs
 
@@ -31,6 +31,9 @@ class TrialJobs:
 
     def live_searches(self) -> list[int]:
         return self._control.live_searches()
+
+    def live_search(self, job_id: int) -> LiveSearch | None:
+        return self._control.live_search(job_id)
 
     def watch(self, job_id: int) -> AbstractContextManager[asyncio.Event]:
         return self._control.changes.watch(job_id)
@@ -92,4 +95,4 @@ class TrialJobs:
 
 
 def _caller(job: Job) -> Caller:
-    return Caller("turnout", job.project)
+    return Caller(job.owner, job.project)

@@ -1,6 +1,9 @@
 """Documents that are not jobs. No change of a job affects them."""
 
+from collections.abc import Callable
 from typing import Literal
+
+import msgspec
 
 from turnout.errors import AlreadyExists, NotFound
 from turnout.job import Asset
@@ -12,6 +15,8 @@ from turnout.store.where import fit_integer
 from turnout.store.write_queue import WriteQueue
 
 Order = Literal["created", "updated", "name"]
+_WINDOW = 500
+"""How many one transaction deletes."""
 
 
 class StoredAssets:
@@ -47,6 +52,30 @@ class StoredAssets:
 
         await self._queue.change(change)
 
+    async def change(
+        self, project: str, kind: str, asset_id: str, now: int, change: Callable[[bytes], bytes]
+    ) -> Asset:
+        """Replaces the document by what `change` makes of it, with no other change in between. It may be called twice.
+
+        Raises NotFound, and what `change` raises.
+        """
+        changed: list[Asset] = []
+
+        async def steps() -> list[Step]:
+            old = await self.get(project, kind, asset_id)
+            if old is None:
+                raise NotFound(f"there is no {kind} {asset_id}")
+            # Changes that share a transaction read before any of them is written: the second one of the same asset
+            # finds another `updated`, fails, and is made again.
+            new = msgspec.structs.replace(
+                old, updated=max(now, old.updated + 1), document=change(old.document)
+            )
+            changed[:] = [new]
+            return [Step(self._sql.change_asset, [(*rows.asset_change(new), old.updated)], changes=True)]
+
+        await self._queue.change(steps)
+        return changed[0]
+
     async def delete(self, project: str, kind: str, asset_id: str) -> None:
         """Raises NotFound."""
 
@@ -55,6 +84,10 @@ class StoredAssets:
             return [Step(self._sql.delete_asset, [(project, kind, asset_id)], changes=True)]
 
         await self._queue.change(change)
+
+    def of_kind(self, kind: str) -> "AssetsOfKind":
+        """All of this kind, to be deleted by age."""
+        return AssetsOfKind(self._driver, self._queue, self._sql.delete_asset, kind)
 
     async def get(self, project: str, kind: str, asset_id: str) -> Asset | None:
         return await self._one(self._sql.asset, (project, kind, asset_id))
@@ -72,8 +105,12 @@ class StoredAssets:
         descending: bool = True,
         limit: int = 100,
         offset: int = 0,
+        created_before: int | None = None,
     ) -> list[Asset]:
         where, values = self._where(project, kind, scope, contains)
+        if created_before is not None:
+            where += f" AND created < {self._driver.flavour.mark}"
+            values = (*values, fit_integer(created_before))
         mark, direction = self._driver.flavour.mark, "DESC" if descending else "ASC"
         sql = (
             f"SELECT {names(ASSET)} FROM assets WHERE {where}"
@@ -117,3 +154,27 @@ class StoredAssets:
         other = await self.by_name(asset.project, asset.kind, asset.scope, asset.name)
         if other and other.id != asset.id:
             raise AlreadyExists(f"another {asset.kind} is named {asset.name}", field="name")
+
+
+class AssetsOfKind:
+    def __init__(self, driver: Driver, queue: WriteQueue, delete: str, kind: str) -> None:
+        self._driver = driver
+        self._queue = queue
+        self._delete = delete
+        self._where = f"kind = {driver.flavour.mark} AND created < {driver.flavour.mark}"
+        self._kind = kind
+
+    async def expired(self, before: int) -> int:
+        sql = f"SELECT count(*) FROM assets WHERE {self._where}"
+        return (await self._driver.read(sql, (self._kind, before)))[0][0]
+
+    async def remove(self, before: int) -> int:
+        """Deletes some that were created before that time. Call it until it returns 0, the number deleted."""
+        sql = f"SELECT project, kind, id FROM assets WHERE {self._where} LIMIT {_WINDOW}"
+        found = await self._driver.read(sql, (self._kind, before))
+
+        async def change() -> list[Step]:
+            return [Step(self._delete, [tuple(row) for row in found], bulk=True)] if found else []
+
+        await self._queue.change(change)
+        return len(found)

@@ -55,6 +55,7 @@ KINDS = {
     EventKind.CHANGED: 11,
     EventKind.HUNG: 12,
     EventKind.RESTARTED: 13,
+    EventKind.IMAGE: 14,
 }
 
 TRIAL_STATES = {

@@ -62,6 +62,10 @@ class Driver(Protocol):
         """
         ...
 
+    async def size(self) -> int:
+        """Bytes of the database on disk."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -77,13 +81,15 @@ class ConnectionThreads(Generic[Connection]):
         connect: Connect[Connection],
         usable: Callable[[Connection], bool] = lambda _: True,
         threads: int = 1,
+        opened: Sequence[Connection] = (),
     ) -> None:
+        """`opened`: the first connections of the threads, if they have to be open already."""
         self._connect = connect
         self._usable = usable
         self._queue: SimpleQueue[Callable[[Connect[Connection]], None] | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._serve, name=f"{name}-{number}", daemon=True)
-            for number in range(threads)
+            threading.Thread(target=self._serve, args=(first,), name=f"{name}-{number}", daemon=True)
+            for number, first in enumerate([*opened, *[None] * (threads - len(opened))])
         ]
         for thread in self._threads:
             thread.start()
@@ -118,9 +124,7 @@ class ConnectionThreads(Generic[Connection]):
         for thread in self._threads:
             await pools.service.run(pools.OWN, thread.join)
 
-    def _serve(self) -> None:
-        connection: Connection | None = None
-
+    def _serve(self, connection: Connection | None) -> None:
         def ready() -> Connection:
             nonlocal connection
             if connection is not None and not self._usable(connection):

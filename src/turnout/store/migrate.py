@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import psycopg
     from sqlalchemy import Connection
 
-HEAD = "0006"
+HEAD = "0008"
 """The newest revision; they are numbered in order."""
 
 VERSION = "SELECT version_num FROM alembic_version"

@@ -50,6 +50,9 @@ class PostgresDriver:
     async def shrink(self) -> int:
         return 0  # its own autovacuum makes room for new rows
 
+    async def size(self) -> int:
+        return (await self.read("SELECT pg_database_size(current_database())"))[0][0]
+
     async def close(self) -> None:
         await self._readers.close()
         await self._writer.close()

@@ -8,6 +8,8 @@ import msgspec
 from turnout.job import (
     Asset,
     Attempt,
+    AuditLine,
+    Delivery,
     Event,
     Job,
     NewJob,
@@ -34,8 +36,8 @@ _REASON_OF = _REASON_BY_CODE | {None: None}
 _REPLICA_STATE_OF = {code: state for state, code in REPLICA_STATES.items()}
 _KIND_OF = {code: kind for kind, code in KINDS.items()}
 
-_JOB, _REPLICA, _EVENT, _PAST, _ASSET, _SUBMISSION = map(
-    RowShape.of, (Job, Replica, Event, PastAttempt, Asset, Submission)
+_JOB, _REPLICA, _EVENT, _PAST, _ASSET, _SUBMISSION, _AUDIT, _DELIVERY = map(
+    RowShape.of, (Job, Replica, Event, PastAttempt, Asset, Submission, AuditLine, Delivery)
 )
 _percent = (float, NoneType)
 _SAMPLE = RowShape(at=(int,), cpu=_percent, memory=_percent, gpu=_percent, gpu_memory=_percent)
@@ -72,6 +74,7 @@ def job_row(job: Job) -> Row:
         job.deleted,
         _reason(job),
         _storable(job.message),
+        job.owner,
     )
 
 
@@ -184,6 +187,46 @@ def sample_row(attempt: Attempt, sample: Sample) -> Row:
 def sample_of(replica: ReplicaName, row: Row) -> Sample:
     _SAMPLE.check(row)
     return Sample(replica, *row)
+
+
+def audit_row(line: AuditLine) -> Row:
+    return (
+        line.at,
+        line.who,
+        line.project,
+        line.peer,
+        line.api,
+        _storable(line.call),
+        line.job,
+        _storable(line.subject),
+        line.status,
+        line.code,
+    )
+
+
+def audit_line_of(row: Row) -> AuditLine:
+    _AUDIT.check(row)
+    return AuditLine(*row)
+
+
+def delivery_row(delivery: Delivery) -> Row:
+    return (
+        delivery.id,
+        delivery.hook,
+        delivery.project,
+        delivery.job,
+        delivery.at,
+        delivery.body,
+        delivery.attempts,
+        delivery.next_at,
+        _storable(delivery.error),
+        delivery.given_up,
+    )
+
+
+def delivery_of(row: Row) -> Delivery:
+    _DELIVERY.check(row)
+    return msgspec.structs.replace(Delivery(*row), body=bytes(row[5]))
 
 
 def asset_row(asset: Asset) -> Row:

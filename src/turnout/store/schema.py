@@ -26,7 +26,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from turnout.store.migrate import HEAD
-from turnout.store.statements import DELETED, LIVE, NAMED, NOT_DELETED
+from turnout.store.statements import ABOUT_JOB, DELETED, LIVE, NAMED, NOT_DELETED, UNDELIVERED
 
 metadata = MetaData()
 
@@ -55,6 +55,7 @@ jobs = Table(
     Column("deleted", BigInteger),
     Column("reason", SmallInteger),
     Column("message", _Text, nullable=False),
+    Column("owner", _Text, nullable=False, server_default=""),
 )
 
 documents = Table(
@@ -197,6 +198,48 @@ measurements = Table(
     sqlite_with_rowid=False,
 )
 
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", _Id, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("who", _Text, nullable=False),
+    Column("project", _Text, nullable=False),
+    Column("peer", _Text, nullable=False),
+    Column("api", _Text, nullable=False),
+    Column("call", _Text, nullable=False),
+    Column("job", BigInteger, nullable=False),
+    Column("subject", _Text, nullable=False),
+    Column("status", SmallInteger, nullable=False),
+    Column("code", _Text, nullable=False),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("number", _Id, primary_key=True),
+    Column("id", _Text, nullable=False),
+    Column("hook", _Text, nullable=False),
+    Column("project", _Text, nullable=False),
+    Column("job", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", BigInteger, nullable=False),
+    Column("error", _Text, nullable=False),
+    Column("given_up", BigInteger),
+)
+
+Index("audit_job", audit.c.job, sqlite_where=text(ABOUT_JOB), postgresql_where=text(ABOUT_JOB))
+Index("audit_project", audit.c.project, audit.c.number)
+Index(
+    "deliveries_due",
+    deliveries.c.hook,
+    deliveries.c.next_at,
+    deliveries.c.number,
+    sqlite_where=text(UNDELIVERED),
+    postgresql_where=text(UNDELIVERED),
+)
 Index("assets_name", assets.c.project, assets.c.kind, assets.c.scope, assets.c.name, unique=True)
 Index("labels_value", labels.c.key, labels.c.value, labels.c.job)
 Index("events_job", events.c.job)

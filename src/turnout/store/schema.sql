@@ -14,6 +14,42 @@ CREATE TABLE assets (
 
 CREATE UNIQUE INDEX assets_name ON assets (project, kind, scope, name);
 
+CREATE TABLE audit (
+    number INTEGER NOT NULL,
+    at BIGINT NOT NULL,
+    who TEXT NOT NULL,
+    project TEXT NOT NULL,
+    peer TEXT NOT NULL,
+    api TEXT NOT NULL,
+    call TEXT NOT NULL,
+    job BIGINT NOT NULL,
+    subject TEXT NOT NULL,
+    status SMALLINT NOT NULL,
+    code TEXT NOT NULL,
+    PRIMARY KEY (number)
+);
+
+CREATE INDEX audit_job ON audit (job) WHERE job > 0;
+
+CREATE INDEX audit_project ON audit (project, number);
+
+CREATE TABLE deliveries (
+    number INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    hook TEXT NOT NULL,
+    project TEXT NOT NULL,
+    job BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    body BLOB NOT NULL,
+    attempts INTEGER NOT NULL,
+    next_at BIGINT NOT NULL,
+    error TEXT NOT NULL,
+    given_up BIGINT,
+    PRIMARY KEY (number)
+);
+
+CREATE INDEX deliveries_due ON deliveries (hook, next_at, number) WHERE given_up IS NULL;
+
 CREATE TABLE documents (
     job INTEGER NOT NULL,
     document BLOB NOT NULL,
@@ -50,6 +86,7 @@ CREATE TABLE jobs (
     deleted BIGINT,
     reason SMALLINT,
     message TEXT NOT NULL,
+    owner TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 
@@ -170,6 +207,6 @@ CREATE TABLE alembic_version (
     PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0006');
+INSERT INTO alembic_version (version_num) VALUES ('0008');
 
 COMMIT;

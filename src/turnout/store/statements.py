@@ -5,7 +5,7 @@ SQLAlchemy takes a fifth of a second and 28 MB to import, so only creating or ch
 
 from typing import NamedTuple
 
-from turnout.job import Asset, Event, Job, PastAttempt, Replica, Submission
+from turnout.job import Asset, AuditLine, Delivery, Event, Job, PastAttempt, Replica, Submission
 from turnout.store.codes import FIRST_ENDED
 
 JOB = Job.__struct_fields__
@@ -25,6 +25,8 @@ ASSET_KEY = ASSET[:3]
 ASSET_NAME = ("project", "kind", "scope", "name")
 ASSET_CHANGES = ("scope", "name", "updated", "document")
 KEY = ("id", "secret", "project", "label", "created")
+AUDIT = AuditLine.__struct_fields__
+DELIVERY = Delivery.__struct_fields__
 TRIAL = ("job", "number", "id", "algorithm", "child", "created", "state", "started", "ended", "told")
 TRIAL_KEY = TRIAL[:2]
 TRIAL_CHANGES = TRIAL[6:]
@@ -33,6 +35,8 @@ MEASUREMENT = ("job", "number", "step", "at", "told")
 NOT_DELETED = "deleted IS NULL"
 DELETED = "deleted IS NOT NULL"
 NAMED = f"{NOT_DELETED} AND handle <> ''"
+ABOUT_JOB = "job > 0"
+UNDELIVERED = "given_up IS NULL"
 LIVE = f"state < {FIRST_ENDED}"
 
 
@@ -128,6 +132,11 @@ class Statements:
             f" WHERE submissions.job = jobs.id AND submissions.attempt = jobs.attempt AND jobs.{LIVE}"
         )
         self.trials = f"SELECT {names(TRIAL)} FROM trials WHERE job = {mark} ORDER BY number"
+        self.trials_page = (
+            f"SELECT {names(TRIAL)} FROM trials WHERE job = {mark} AND number >= {mark}"
+            f" ORDER BY number LIMIT {mark}"
+        )
+        self.trial_counts = f"SELECT state, COUNT(*) FROM trials WHERE job = {mark} GROUP BY state"
         self.live_trials = (
             f"SELECT {names(TRIAL, 'trials.')} FROM jobs CROSS JOIN trials WHERE trials.job = jobs.id"
             f" AND trials.state < {FIRST_ENDED} AND jobs.{LIVE} ORDER BY jobs.id, number"
@@ -169,8 +178,11 @@ class Statements:
             + " ON CONFLICT (job, number, step) DO UPDATE SET at = excluded.at, told = excluded.told"
         )
         self.delete_measurement = f"DELETE FROM measurements WHERE {_equal((*TRIAL_KEY, 'step'), mark)}"
+        self.insert_audit = _insert("audit", AUDIT[:-1], mark)
+        self.insert_delivery = _insert("deliveries", DELIVERY[:-1], mark)
         self.insert_asset = _insert("assets", ASSET, mark)
         self.update_asset = _update("assets", ASSET_CHANGES, ASSET_KEY, mark)
+        self.change_asset = f"{self.update_asset} AND updated = {mark}"
         self.delete_asset = f"DELETE FROM assets WHERE {_equal(ASSET_KEY, mark)}"
         self.insert_key = _insert("keys", KEY, mark)
         self.delete_key = f"DELETE FROM keys WHERE id = {mark}"

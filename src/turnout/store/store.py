@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from turnout.errors import Misconfigured, NotFound
 from turnout.job import (
     Attempt,
+    AuditLine,
+    Delivery,
     Event,
     Job,
     Measurement,
@@ -29,7 +31,9 @@ from turnout.job import (
 )
 from turnout.store import rows
 from turnout.store.assets import StoredAssets
+from turnout.store.audit import StoredAudit
 from turnout.store.codes import FIRST_ENDED
+from turnout.store.deliveries import StoredDeliveries
 from turnout.store.driver import Driver, Step
 from turnout.store.encryption import StoreEncryption, placeholder_spec
 from turnout.store.keys import StoredKeys
@@ -68,6 +72,8 @@ class Batch:
     """Existing rows that changed."""
     measurements: list[Measurement] = field(default_factory=list)
     """Replaces a measurement of the same step."""
+    audit: list[AuditLine] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -96,6 +102,8 @@ class Store:
         self._queue = WriteQueue(driver)
         self.unreadable = UnreadableRows()
         self.assets = StoredAssets(driver, self._sql, self._queue, self.unreadable)
+        self.audit = StoredAudit(driver, self._sql, self._queue, self.unreadable)
+        self.deliveries = StoredDeliveries(driver, self._sql, self._queue, self.unreadable)
         self.keys = StoredKeys(driver, self._sql, self._queue, self.unreadable)
         self.trials = StoredTrials(driver, self._sql, self._queue, self._encryption, self.unreadable)
         self.retention = StoredRetention(driver, self._queue)
@@ -219,6 +227,11 @@ class Store:
         found = (await self._driver.read_each(self._sql.job, [(job_id,)]))[0]
         return self._job(found[0], remember=True) if found else None
 
+    async def jobs(self, ids: list[int]) -> list[Job]:
+        """Those that exist, in the order of the ids. Deleted jobs are among them."""
+        found = await self._driver.read_each(self._sql.job, [(job_id,) for job_id in ids])
+        return [self._job(rows_of_id[0]) for rows_of_id in found if rows_of_id]
+
     async def by_handle(self, project: str, scope: str, handle: str) -> Job | None:
         """The job with this handle that is not deleted."""
         key = project, scope, handle
@@ -316,6 +329,10 @@ class Store:
         }
         return [attempt for attempt in attempts if attempt.job not in unfinished]
 
+    async def size(self) -> int:
+        """Bytes of the database."""
+        return await self._driver.size()
+
     async def close(self) -> None:
         await self._queue.close()
         await self._driver.close()
@@ -402,6 +419,10 @@ class Store:
             yield Step(
                 sql.insert_sample, [rows.sample_row(attempt, sample) for attempt, sample in batch.samples]
             )
+        if batch.audit:
+            yield self.audit.step(batch.audit)
+        if batch.deliveries:
+            yield self.deliveries.step(batch.deliveries)
         yield from self.trials.steps(batch.new_trials, batch.trials, batch.measurements)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnout.job import Measurement, Trial
+from turnout.job import Measurement, Trial, TrialState
 from turnout.job.search import Point
 from turnout.store import rows
 from turnout.store.codes import TRIAL_STATES
@@ -75,6 +75,15 @@ class StoredTrials:
 
     def read(self, found: list[rows.Row]) -> list[Trial]:
         return self._unreadable.read_rows(found, self._trial, "trial of job", 2)
+
+    async def page(self, job_id: int, first: int, limit: int) -> list[rows.Row]:
+        """The rows of at most so many trials, from this number on, for `read`, which is slow for many rows."""
+        return await self._driver.read(self._sql.trials_page, (job_id, first, limit))
+
+    async def counts(self, ids: Sequence[int]) -> list[dict[TrialState, int]]:
+        """How many trials of each search are in each state."""
+        found = await self._driver.read_each(self._sql.trial_counts, [(job_id,) for job_id in ids])
+        return [{_STATE_OF[state]: count for state, count in counted} for counted in found]
 
     async def measurements(self, job_id: int, number: int | None = None) -> list[Measurement]:
         """The measurements of one trial or of all, by number and step."""

@@ -25,7 +25,7 @@ MOST_STARS = 8
 
 _TRUE, _FALSE = "1 = 1", "1 = 0"
 _CODED = {"state": STATES, "reason": REASONS}
-_TEXT = frozenset({"project", "dialect", "scope", "handle", "name", "cluster"})
+_TEXT = frozenset({"project", "dialect", "scope", "handle", "name", "cluster", "owner"})
 _NULLABLE = frozenset({"started", "ended", "deleted", "reason"})
 _MATCHES: dict[str, Callable[[Anything, Anything], bool]] = {
     "=": operator.eq,

@@ -100,7 +100,7 @@ class World:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         control._set_timer(None)
-        control._cancel_alarm()
+        control._wake.reset()
         self.users.clear()
         self.records.faults.clear()
         self.records.dead = False
