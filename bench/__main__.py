@@ -15,10 +15,15 @@ import psutil
 from bench import (
     against,
     floods,
+    image,
+    inside,
+    kubernetes,
     network,
     output,
+    page,
     peers,
     rates,
+    ray,
     runners,
     scale,
     search,
@@ -36,6 +41,7 @@ from bench.table import Row, Table
 MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "start": starts.start,
     "sandbox": starts.sandboxed,
+    "image": image.image,
     "network": network.network,
     "limited": starts.limited,
     "mounted": starts.mounted,
@@ -45,7 +51,10 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "describe": sizes.describe,
     "idle": sizes.idle,
     "output": output.output,
+    "page": page.page,
     "staging": staging.staging,
+    "inside-s3": inside.s3,
+    "inside-gcs": inside.gcs,
     "search": search.search,
     "scale": scale.scale,
     "trials": trials.trials,
@@ -58,10 +67,14 @@ MEASURES: dict[str, Callable[[Table, Path, Floor], None]] = {
     "task-spooler": peers.task_spooler,
     "huey": peers.huey,
     "slurm": slurm.slurm,
+    "kubernetes": kubernetes.kubernetes,
+    "ray": ray.ray,
     "runners": runners.runners,
 }
-ONLY_IF_NAMED = ("search", "scale", "slurm", "runners")
-"""`search` takes half an hour, `scale` ten minutes; `slurm` needs root and Slurm; `runners` takes all cores."""
+ONLY_IF_NAMED = ("search", "scale", "slurm", "kubernetes", "ray", "runners")
+"""`search` takes half an hour, `scale` ten minutes; `slurm` needs root and Slurm; `kubernetes` needs root and kubectl;
+`ray` installs Ray; `runners` takes all cores.
+"""
 
 
 class Results(msgspec.Struct):

@@ -163,12 +163,14 @@ class _Pump(asyncio.Protocol):
         self._answers = answers
         self._done = done
         self._got = b""
+        self._waits = False
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._done.done():
+        # The service closes connections that have been idle for a few seconds.
+        if self._waits and not self._done.done():
             self._done.set_exception(exc or ConnectionError("the service closed the connection"))
 
     def data_received(self, data: bytes) -> None:
@@ -177,6 +179,7 @@ class _Pump(asyncio.Protocol):
         if body is None:
             return
         self._got = b""
+        self._waits = False
         self._answers.append(body)
         if len(self._answers) == self._wanted:
             self._done.set_result(None)
@@ -186,6 +189,7 @@ class _Pump(asyncio.Protocol):
     def send(self) -> None:
         request = next(self._left, None)
         if request is not None:
+            self._waits = True
             self._transport.write(request)
 
     def close(self) -> None:

@@ -9,10 +9,11 @@ import pwd
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench import clock
@@ -25,9 +26,9 @@ class Floor:
         self._pipe = pipe
         self._directory = directory
 
-    def start(self, argv: Sequence[str]) -> float:
-        """Seconds from the call until the time that the program prints."""
-        return self._ask(start, list(argv), self._directory)
+    def start(self, argv: Sequence[str], files: Mapping[int, bytes] = MappingProxyType({})) -> float:
+        """Seconds from the call until the time that the program prints. `files`: what it reads, by descriptor."""
+        return self._ask(start, list(argv), self._directory, dict(files))
 
     def rate(self, argv: Sequence[str], count: int) -> float:
         """Programs per second, two at a time."""
@@ -63,12 +64,21 @@ def floor(directory: Path, user: str) -> Generator[Floor]:
         process.join(5)
 
 
-def start(argv: list[str], directory: Path) -> float:
+def start(argv: list[str], directory: Path, files: dict[int, bytes]) -> float:
     output = directory / "clock.out"
+    for number, content in files.items():
+        memory = os.memfd_create("file")
+        os.write(memory, content)
+        os.lseek(memory, 0, os.SEEK_SET)
+        if memory != number:
+            os.dup2(memory, number)
+            os.close(memory)
     with output.open("wb") as file:
         before = time.time_ns()
-        process = subprocess.Popen(argv, stdout=file, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(argv, stdout=file, stderr=subprocess.DEVNULL, pass_fds=tuple(files))
     process.wait()
+    for number in files:
+        os.close(number)
     return (clock.read(output) - before) / 1e9
 
 

@@ -9,6 +9,8 @@ from turnout.engines.local.machine import machine
 from turnout.job import Attempt, Launch, Peer, Program, ReplicaName, Role, Spec
 from turnout.paths import Paths
 from turnout.runner.plan import plan_gang
+from turnout.runner.supervisor.replicas import seccomp
+from turnout.runner.supervisor.replicas.spawn import SECCOMP_FD
 
 
 def command(directory: Path, program: Sequence[str]) -> list[str]:
@@ -29,6 +31,11 @@ def command(directory: Path, program: Sequence[str]) -> list[str]:
     # The supervisor has bubblewrap tell of its child too.
     common = [*_usual(list(here.layout.sandbox)), "--json-status-fd", "2"]
     return [*common, *plan.sandbox, *variables, "--ro-bind", str(hosts), "/etc/hosts", *plan.argv]
+
+
+def files() -> dict[int, bytes]:
+    """What the command reads, by descriptor."""
+    return {SECCOMP_FD: seccomp.program()}
 
 
 def _usual(options: list[str]) -> list[str]:

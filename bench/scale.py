@@ -33,6 +33,7 @@ from turnout.job import (
     Synced,
 )
 from turnout.job.resources import GIB
+from turnout.projects import Quota, Quotas
 
 NODES, QUEUED, RUNNING, SHAPES = 10_000, 1_000_000, 100_000, 50
 CORES, MEMORY, GPUS = 64, 512 * GIB, 8
@@ -52,7 +53,9 @@ class Simulation:
     def __init__(self, traits: Traits, divisor: int) -> None:
         self.traits = traits
         self.nodes, self.queued, self.running = NODES // divisor, QUEUED // divisor, RUNNING // divisor
-        self.machine = StateMachine({ENGINE: traits}, lambda cluster: ENGINE)
+        # By default at most 100,000 jobs of a project wait.
+        quotas = Quotas({"project": Quota(waiting=None)})
+        self.machine = StateMachine({ENGINE: traits}, lambda cluster: ENGINE, quotas)
         self.now = 1_700_000_000 * SECOND
         self.ids = count(1)
         self.specs = list(_shapes(self.nodes / self.running))

@@ -65,7 +65,7 @@ def sandboxed(table: Table, directory: Path, floor: Floor) -> None:
             "sandbox",
             {
                 "popen": lambda: floor.start(program),
-                "bwrap": lambda: floor.start(bare_sandbox),
+                "bwrap": lambda: floor.start(bare_sandbox, sandbox.files()),
                 "without": Starter(bare, program),
                 "within": Starter(boxed, program),
             },

@@ -27,6 +27,7 @@ overcommit = 50
 
 [images]
 "tests/anything:1" = "anything"
+"python:*" = "anything"
 
 [storage.buckets.{bucket}]
 {lines}

@@ -3,10 +3,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.running import Service, running
+from tests.running import IMAGES, Service, running
 
 # The tests start processes while gRPC's client runs threads, and its fork handlers can crash then.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+LONG = ("tests/whole/", "tests/engines/", "tests/gateways/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that no worker is left alone with one of them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +24,6 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """A running service with its default settings, shared by the tests of a module."""
-    with running() as started:
+    """A running service, shared by the tests of a module."""
+    with running(IMAGES) as started:
         yield started.start()

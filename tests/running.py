@@ -28,6 +28,15 @@ KEY = Key("AKIDtest", "a-secret-for-tests", "default", root=True)
 ROOT = Path(__file__).parent.parent
 
 
+IMAGES = """
+[images]
+"python:*" = "plain"
+
+[runtimes.plain]
+"""
+"""This machine's Python stands for these images, without a word about it in the logs."""
+
+
 class Service:
     """A service on a free port. The users of jobs must be able to reach `data`."""
 

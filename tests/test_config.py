@@ -1,14 +1,12 @@
-"""Error messages for wrong settings, and the sample in the documentation."""
+"""Error messages for wrong settings."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from turnout import app, config
 from turnout.errors import Misconfigured
-
-OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
+from turnout.runtimes import runtime_table
 
 
 @pytest.mark.parametrize(
@@ -17,6 +15,10 @@ OPERATIONS = Path(__file__).parent.parent / "docs" / "operations.md"
         ('[server]\nport = "x"', "[server] port must be a whole number, not text"),
         ("[server]\nport = 99999", "[server] port must be from 0 to 65535, not 99999"),
         ("[grpc]\nport = 99999", "[grpc] port must be from 0 to 65535, not 99999"),
+        (
+            '[server]\ntrusted_proxies = ["nginx"]',
+            "[server] trusted_proxies: 'nginx' is not an address or a network, such as 127.0.0.1 or 10.0.0.0/8",
+        ),
         ('[tls]\ncert = "c.pem"', "[tls] key is missing: a certificate and its key go together"),
         ('[tls]\nkey = "k.pem"', "[tls] cert is missing: a certificate and its key go together"),
         ("[server]\nhost = true", "[server] host must be text, not true or false"),
@@ -70,7 +72,7 @@ def test_a_pool_on_an_unknown_cluster(tmp_path):
     ("name", "heading"), [("torch-2", "[runtimes.torch-2]"), ("tia-1.7.0", '[runtimes."tia-1.7.0"]')]
 )
 def test_the_heading_of_a_runtime(name, heading):
-    assert config.runtime_table(name) == heading
+    assert runtime_table(name) == heading
 
 
 def test_a_runtime_that_does_not_exist(tmp_path):
@@ -80,18 +82,21 @@ def test_a_runtime_that_does_not_exist(tmp_path):
         app.check(config.load(str(file)))
 
 
-def test_the_sample_in_the_documentation_is_valid(tmp_path):
-    sample = re.search(r"```toml\n(.*?)```", OPERATIONS.read_text(), re.DOTALL)
-    assert sample
-    file = tmp_path / "turnout.toml"
-    file.write_text(sample[1])
-    app.check(config.load(str(file)))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('engine = "ray"', r"\[clusters.x\] engine = 'ray' is not known; there are local and slurm"),
+        (
+            'engine = "pbs"',
+            r"\[clusters.x\] engine = 'pbs' is not known; there are local, slurm, kubernetes, ray",
+        ),
+        ('engine = "slurm"\nspread = true', r"\[clusters.x\] spread has no effect with engine = 'slurm'"),
+        ('engine = "ray"\npartition = "gpu"', r"\[clusters.x\] partition has no effect with engine = 'ray'"),
+        ('engine = "ray"\naddress = "head"', r"\[clusters.x\] address = 'head' is not <host>:<port>"),
+        (
+            'engine = "ray"\naddress = "ray://head:10001"',
+            r"address = 'ray://head:10001' is not <host>:<port>",
+        ),
+        ('engine = "ray"\nresources = {GPU = 1}', r"\[clusters.x\] resources: GPU must be a custom resource"),
         ('partition = "gpu"', r"\[clusters.x\] partition has no effect with engine = 'local'"),
         ("pending = 3", r"\[clusters.x\] pending has no effect with engine = 'local'"),
         ('engine = "slurm"\npending = 0', r"\[clusters.x\] pending must be at least 1"),
@@ -110,3 +115,38 @@ def test_clusters(tmp_path: Path, text: str, message: str):
 def test_the_address_for_nodes(url: str):
     with pytest.raises(Misconfigured, match=r"\[runner\] url"):
         config.load(flags={"runner": {"url": url}})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[runtimes.x]\npackages = ["-e ."]', "[runtimes.x] packages: '-e .' is not a requirement"),
+        ('[runtimes.x]\npackages = ["--index-url=http://evil"]', "is not a requirement"),
+        ('[runtimes.x]\npackages = ["torch\\n--pre"]', "is not a requirement"),
+        ('[runtimes.x]\npackages = [" -r /etc/passwd"]', "is not a requirement"),
+        ('[runtimes.x]\npackages = ["@evil"]', "is not a requirement"),
+        ('[runtimes.x]\nrequirements = "r.txt"', "requirements = 'r.txt' must be an absolute path"),
+        (
+            '[runtimes.x]\npython = "python3"',
+            "must be the absolute path of an interpreter or a version such as 3.12",
+        ),
+        ('[runtimes]\ndefault = "x"', "[runtimes] default = 'x' is not a runtime of the settings"),
+        ("[runtimes]\nmake_seconds = 0", "[runtimes] make_seconds must be from 1 to"),
+        ("[runtimes]\nmake = 1", "[runtimes] make must be true or false, not a whole number"),
+        ("[runtimes]\nmaking = true", "[runtimes] has no setting making; did you mean make?"),
+        ("runtimes = 1", "runtimes must be a table"),
+    ],
+)
+def test_wrong_runtimes(tmp_path, text, message):
+    (tmp_path / "turnout.toml").write_text(text)
+    with pytest.raises(Misconfigured) as refused:
+        config.load(str(tmp_path / "turnout.toml"))
+    assert message in refused.value.message
+
+
+def test_settings_of_all_runtimes_stand_beside_the_tables_of_single_ones(tmp_path):
+    text = '[runtimes]\nmake = true\n[runtimes.index]\npython = "3.12"\n[runtimes.default]\npackages = ["torch==2.*"]\n'
+    (tmp_path / "turnout.toml").write_text(text)
+    found = config.load(str(tmp_path / "turnout.toml"))
+    assert found.runtime_defaults.make
+    assert (found.runtimes["index"].python, found.runtimes["default"].packages) == ("3.12", ["torch==2.*"])

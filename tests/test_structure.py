@@ -4,7 +4,8 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,11 +23,17 @@ FOR_ALL = {
     "child_processes",
     "clusters",
     "config",
+    "config_errors",
     "errors",
+    "histogram",
     "limits",
     "paths",
     "pools",
+    "projects",
+    "runtimes",
+    "registries",
     "waiting",
+    "webhooks",
 }
 
 # What each package may import besides itself and FOR_ALL. A line for a module adds to the line of its package.
@@ -41,34 +48,43 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": set(),
     "clusters": set(),
     "cli.doctor": {"engines", "search"},
+    "cli.turnout_clusters": {"engines"},
     "cli.serve": {"app"},
     "config": set(),
+    "config_errors": set(),
     "data_directory": set(),
     "control": {"job", "store", "engines", "search", "storage"},
-    "dialects": {"job", "service", "access"},
-    "gateways": {"service", "storage", "access"},
+    "dialects": {"job", "service", "access", "images"},
+    "gateways": {"service", "storage", "access", "job"},
     "gateways.grpc": {"memory"},
-    "gateways.runner": {"engines", "job"},
+    "gateways.runner": {"engines"},
     "engines": {"job", "runner", "vault"},
-    "engines.local": {"storage"},
+    "engines.local": {"storage", "images"},
     "engines.remote": {"storage"},
     "errors": set(),
+    "histogram": set(),
+    "images": {"job"},
     "job": set(),
     "limits": set(),
     "memory": set(),
     "paths": set(),
     "pools": set(),
+    "projects": set(),
+    "registries": set(),
     "runner": {"job"},
+    "runtimes": set(),
     "runner.stager": {"storage"},
     "search": {"job", "store"},
     "server": set(),
-    "service": {"job", "store", "storage", "control", "engines"},
+    "service": {"job", "store", "storage", "control", "engines", "images"},
     "storage": {"vault"},
     "store": {"job", "vault"},
     "vault": set(),
     "waiting": set(),
+    "webhooks": set(),
     "web": {"service", "access"},
 }
+MAY_IMPORT["wiring"] = set(MAY_IMPORT)
 MAY_IMPORT["app"] = set(MAY_IMPORT)
 
 # `job` is pure: it must not use a clock, the disk, a process or a socket.
@@ -88,21 +104,58 @@ def dotted(path: Path) -> str:
 
 RUNS_IN_JOBS = "dialects.modelarts.search.autosearch"
 """This module runs only inside jobs, so it may read the environment and needs no other package."""
-RUNS_ON_NODES = "engines.slurm.start"
+MODULES_OF_JOBS = "runner.modules"
+"""The same: modules that programs import by their own names."""
+RUNS_ON_NODES = (
+    "engines.slurm.start",
+    "engines.ray.ray_bridge.replica",
+    "engines.ray.ray_bridge.launcher",
+)
 """The same, on the nodes of a cluster."""
 
 
-def modules(within: str = "", without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+def of_jobs() -> tuple[str, ...]:
+    return tuple(name for name in map(dotted, MODULES) if name.startswith(f"{MODULES_OF_JOBS}."))
+
+
+def modules(
+    within: str = "", without: tuple[str, ...] = ()
+) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Makes one test of a check for many modules, which names all that fail."""
     names = {dotted(path): path for path in MODULES}
     inside = (name for name in names if not within or f"{name}.".startswith(f"{within}."))
-    chosen = [name for name in inside if name not in without]
-    return pytest.mark.parametrize("path", [names[name] for name in chosen], ids=chosen)
+    chosen = {name: names[name] for name in inside if name not in without}
+
+    def make_test(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            failed: dict[str, str] = {}
+            for name, path in chosen.items():
+                try:
+                    check(path)
+                except AssertionError as error:
+                    failed[name] = str(error)
+            assert chosen
+            assert not failed, "\n\n".join(f"{name}: {why}" for name, why in failed.items())
+
+        return test
+
+    return make_test
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_bytes())))
+
+
+@cache
+def imports(path: Path) -> list[str]:
     """The full names of all imports of a file, including those inside functions."""
+    return list(find_imports(path))
+
+
+def find_imports(path: Path) -> Iterator[str]:
     package = ["turnout", *path.relative_to(SOURCES).parent.parts]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in nodes(path):
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
@@ -171,10 +224,10 @@ def test_app_builds_every_dialect_from_the_context():
     assert sorted(kinds) == DIALECTS
     for kind in kinds.values():
         assert list(inspect.signature(kind).parameters) == ["context"]
-        assert {"owns", "__call__", "make_trial_job"} <= set(dir(kind))
+        assert {"owns", "__call__", "make_trial_job", "submit"} <= set(dir(kind))
 
 
-@modules(without=("app", "cli.doctor"))
+@modules(without=("app", "wiring.base", "wiring.engines", "cli.doctor"))
 def test_only_app_and_doctor_import_an_engine(path: Path):
     known = [name for name in turnout_imports(path) if name.startswith("engines.local")]
     assert dotted(path).startswith("engines.local") or not known
@@ -201,19 +254,32 @@ def test_a_module_that_jobs_import_needs_the_standard_library_only(path: Path):
     assert top_packages(imports(path)) <= sys.stdlib_module_names
 
 
-@modules(within=RUNS_ON_NODES)
+@modules(within=MODULES_OF_JOBS)
+def test_modules_for_programs_need_the_standard_library_only(path: Path):
+    others = (name for name in imports(path) if not name.startswith("turnout.runner.modules"))
+    assert top_packages(others) <= sys.stdlib_module_names
+
+
+@modules(within=RUNS_ON_NODES[0])
 def test_what_nodes_run_first_needs_the_standard_library_only(path: Path):
     assert top_packages(imports(path)) <= sys.stdlib_module_names
 
 
-@modules(without=("config", RUNS_IN_JOBS, RUNS_ON_NODES, "runner.node.settings"))
+@modules(within="engines.ray.ray_bridge")
+def test_the_bridge_needs_only_ray_and_the_standard_library(path: Path):
+    own = {"turnout.engines.ray.ray_bridge"}
+    found = {name for name in imports(path) if not any(name.startswith(one) for one in own)}
+    assert top_packages(found) <= sys.stdlib_module_names | {"ray"}
+
+
+@modules(without=("config", RUNS_IN_JOBS, *of_jobs(), *RUNS_ON_NODES, "runner.node.settings"))
 def test_only_config_reads_the_environment(path: Path):
     assert not list(environment_reads(path))
 
 
 def environment_reads(path: Path) -> Iterator[str]:
     readers = {"environ", "environb", "getenv", "getenvb"}
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in nodes(path):
         match node:
             case ast.Attribute(value=ast.Name(id="os"), attr=attr) if attr in readers:
                 yield f"line {node.lineno}: os.{attr}"
@@ -259,7 +325,7 @@ def test_threads_come_from_the_pools(path: Path):
         return  # it runs in its own process
     found = [
         f"line {node.lineno}: {node.attr}"
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in ("to_thread", "run_in_executor")
     ]
     assert not found

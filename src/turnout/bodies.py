@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
-from enum import Enum
+from enum import StrEnum
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -25,6 +25,8 @@ BODY_SECONDS = 60
 MOST_VALUES = 250_000
 """The most values in one document. A value takes much more memory than its bytes in the body."""
 TOO_LARGE = "The request is too large: the body may have {limit} bytes."
+ARRIVED = "turnout.arrived"
+"""In the scope of a request: whether its whole body has arrived."""
 WINDOW = 512 << 10
 """The memory of an upload: one piece is received while another is written."""
 
@@ -42,10 +44,12 @@ UPLOAD_SECONDS = 10.0
 _GIVE_BACK_ABOVE = 4 << 20
 _FIRST_RESERVATION = 64 << 10
 """Reserved for a body of unknown length."""
+_UNCOUNTED = 8 << 10
+"""A body of this size that arrived with its head takes no more memory than its connection, and is not reserved for."""
 _COUNT_VALUES_ABOVE = 64 << 10
 
 
-class SenderKind(Enum):
+class SenderKind(StrEnum):
     STRANGER = "stranger"
     """The head of the request does not identify the sender."""
     CLAIMED = "claimed"
@@ -324,13 +328,14 @@ async def read_body(
     receive: Receive,
     limit: int,
     *,
+    arrived: bool = False,
     late: str = "",
     too_large: str = TOO_LARGE,
 ) -> bytes | None:
     """The whole body, or an error as soon as it is too large. None if the client disconnected.
 
-    Unknown senders have a smaller limit. `late` is the dialect's code for a body that takes too long,
-    `too_large` its message for one that is too large.
+    Unknown senders have a smaller limit. `arrived`: nothing has to be waited for. `late` is the dialect's code for a
+    body that takes too long, `too_large` its message for one that is too large.
     """
     if reservation.sender.kind is SenderKind.STRANGER and limit > STRANGERS_LIMIT:
         limit = STRANGERS_LIMIT
@@ -338,9 +343,24 @@ async def read_body(
     declared = headers.get(b"content-length", b"0")
     if len(declared) > 19 or int(declared) > limit:
         raise TooLarge(too_large.format(limit=limit))
-    expected = min(_FIRST_RESERVATION, limit) if b"transfer-encoding" in headers else int(declared)
-    if expected:
+    chunked = b"transfer-encoding" in headers
+    expected = min(_FIRST_RESERVATION, limit) if chunked else int(declared)
+    arrived = arrived and not chunked
+    if expected > (_UNCOUNTED if arrived else 0):
         await reservation.reserve(expected)
+    if arrived:
+        message = await receive()
+        body = None if message["type"] == "http.disconnect" else message.get("body", b"")
+    else:
+        body = await _receive(reservation, receive, limit, late, too_large)
+    if body is not None:
+        _check_values(body)
+    return body
+
+
+async def _receive(
+    reservation: Reservation, receive: Receive, limit: int, late: str, too_large: str
+) -> bytes | None:
     parts: list[bytes] = []
     size, more = 0, True
     try:
@@ -363,9 +383,7 @@ async def read_body(
         raise Invalid(f"The body did not arrive within {BODY_SECONDS} s.", code=late) from None
     if len(parts) > 1 and reservation.size:
         reservation.arrived()
-    body = b"".join(parts)
-    _check_values(body)
-    return body
+    return b"".join(parts)
 
 
 def _check_values(body: bytes) -> None:

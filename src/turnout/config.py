@@ -3,24 +3,29 @@
 The only module that reads the environment.
 """
 
-import difflib
 import ipaddress
 import os
 import re
 import tempfile
 import tomllib
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal
 
 import msgspec
 
-from turnout import chaos, clusters, limits
+from turnout import chaos, clusters, config_errors, limits, projects, registries, runtimes, webhooks
 from turnout.clusters import Cluster, RunnerSettings
 from turnout.errors import Misconfigured
 from turnout.limits import Limits
+from turnout.projects import KeyQuota, Quota
+from turnout.registries import Registry
+from turnout.runtimes import RuntimeDefaults, RuntimeSettings
+from turnout.webhooks import Webhook
 
 Table = dict[str, Any]
+
+_BESIDE = "runtimes."
+"""What settings that stand in `[runtimes]` itself are decoded as. No table of a file has this name by accident."""
 
 _LONGEST_KEY_NAME = 1024
 _LONGEST_RESTART = 3600
@@ -34,6 +39,8 @@ class ServerSettings(msgspec.Struct, forbid_unknown_fields=True):
     """Default: /var/lib/turnout for root, else ~/.local/share/turnout."""
     restart_seconds: float = 30
     """How long clients wait for a crashed service to be started again. After that they get 503."""
+    trusted_proxies: list[str] = []
+    """Addresses and networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."""
 
 
 class Tls(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,6 +69,8 @@ class LocalEngineSettings(msgspec.Struct, forbid_unknown_fields=True):
     """`auto`: the GPUs that the driver shows; or a number of simulated ones."""
     overcommit: float = 4
     """How many times as many cores as the machine has may be allocated."""
+    containers: Literal["auto", "sandbox", "podman", "docker", "off"] = "auto"
+    """How jobs run in images: in the sandbox, or not at all."""
     user: str = "turnout-job"
     """The user of the supervisor when the service runs as root. No job runs as this user."""
     uids: str = "auto"
@@ -74,20 +83,6 @@ class LocalEngineSettings(msgspec.Struct, forbid_unknown_fields=True):
 
 class Engines(msgspec.Struct, forbid_unknown_fields=True):
     local: LocalEngineSettings = msgspec.field(default_factory=LocalEngineSettings)
-
-
-class RuntimeSettings(msgspec.Struct, forbid_unknown_fields=True):
-    """The interpreter and directories that stand for a runtime of a dialect's catalogue."""
-
-    python: str = ""
-    """Path of the interpreter; empty: the host's."""
-    mounts: dict[str, str] = {}
-    """Directories that the cloud's image would have: path in the job -> directory here, read-only."""
-    lead_task: Literal["chief", "master"] = "chief"
-    """The lead's name in TF_CONFIG: TensorFlow before 1.4 wants `master`."""
-    entrypoint: list[str] = []
-    """The entry point and the default arguments of the image that this runtime stands for."""
-    cmd: list[str] = []
 
 
 class RemoteBucket(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,7 +106,9 @@ class RemoteBucket(msgspec.Struct, forbid_unknown_fields=True):
 
 class S3Gateway(msgspec.Struct, forbid_unknown_fields=True):
     port: int = 0
-    """The port of the S3 API of embedded buckets; 0: none."""
+    """The port of the S3, OBS and COS APIs of embedded buckets; 0: none."""
+    domains: list[str] = []
+    """Names of this port. `<bucket>.<domain>` is then the address of a bucket."""
 
 
 class GcsGateway(msgspec.Struct, forbid_unknown_fields=True):
@@ -125,6 +122,8 @@ class StorageSettings(msgspec.Struct, forbid_unknown_fields=True):
     buckets: dict[str, RemoteBucket] = {}
     schemes: dict[str, RemoteBucket] = {}
     """`cos`, `obs`, `gs`, `s3`. What neither names is embedded: a directory below the data directory."""
+    in_jobs: bool = True
+    """Whether programs in jobs reach the buckets of their project with the clouds' storage clients."""
     s3: S3Gateway = msgspec.field(default_factory=S3Gateway)
     gcs: GcsGateway = msgspec.field(default_factory=GcsGateway)
 
@@ -174,15 +173,20 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     clusters: dict[str, Cluster] = {}
     runner: RunnerSettings = msgspec.field(default_factory=RunnerSettings)
     runtimes: dict[str, RuntimeSettings] = {}
+    runtime_defaults: RuntimeDefaults = msgspec.field(name=_BESIDE, default_factory=RuntimeDefaults)
     pools: dict[str, ResourcePool] = {}
     images: dict[str, str] = {}
-    """Image name -> the runtime that stands for it here."""
+    """Image name or pattern -> what stands for it: a runtime, an image (also `oci:/path:tag`), `host` or `pull`."""
+    registries: dict[str, Registry] = {}
     datasets: dict[str, DatasetSettings] = {}
     subscriptions: dict[str, Subscription] = {}
     storage: StorageSettings = msgspec.field(default_factory=StorageSettings)
     keyring: dict[str, RingKey] = {}
     """`projects/…/cryptoKeys/…` -> where the key comes from."""
     limits: Limits = msgspec.field(default_factory=Limits)
+    projects: dict[str, Quota] = {}
+    keys: dict[str, KeyQuota] = {}
+    webhooks: dict[str, Webhook] = {}
     no_auth: bool = False
     root_key: str = ""
     """`<id>:<secret>`; empty: kept in the data directory, made at the first start."""
@@ -208,6 +212,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
             return ipaddress.ip_address(self.server.host).is_loopback
         except ValueError:
             return self.server.host == "localhost"
+
+    def trusted_proxies(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        return [_network(text) for text in self.server.trusted_proxies]
 
     def endpoint(self, host: str, port: int) -> str:
         scheme = "https" if self.tls_files else "http"
@@ -235,10 +242,19 @@ def usual_credentials() -> dict[str, str]:
     return {name: os.environ[name] for name in ("GOOGLE_APPLICATION_CREDENTIALS",) if name in os.environ}
 
 
-def cluster_environment() -> dict[str, str]:
-    """The environment of a cluster's commands. Some pass it on to jobs, so it has only what they need."""
-    needed = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LD_LIBRARY_PATH", "SLURM_CONF", "SSH_AUTH_SOCK")
-    return {name: os.environ[name] for name in needed if name in os.environ}
+def cluster_environment(prefix: str) -> dict[str, str]:
+    """The environment of a cluster's commands. Some pass it on to jobs, so it has only what they need, and those with
+    the prefix, without Turnout's own.
+    """
+    needed = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK")
+    others = {name: value for name, value in os.environ.items() if not name.startswith("TURNOUT_")}
+    return {name: value for name, value in others.items() if name in needed or name.startswith(prefix)}
+
+
+def proxy_environment() -> dict[str, str]:
+    """The variables by which programs find an HTTP proxy."""
+    names = ("http_proxy", "https_proxy", "no_proxy")
+    return {name: value for name, value in os.environ.items() if name.lower() in names}
 
 
 def load(file: str | None = None, flags: Table | None = None) -> Settings:
@@ -249,12 +265,22 @@ def load(file: str | None = None, flags: Table | None = None) -> Settings:
         table = _read(Path(file))
     _merge(table, _from_environment())
     _merge(table, flags or {})
+    _split_runtimes(table)
     try:
         settings = msgspec.convert(table, Settings)
     except msgspec.ValidationError as error:
-        raise Misconfigured(_explain(str(error), file)) from None
+        raise Misconfigured(config_errors.explain(str(error), file, _TABLES)) from None
     _check(settings)
     return settings
+
+
+def _split_runtimes(table: Table) -> None:
+    """Separates the settings of all runtimes from the tables of single ones."""
+    table.pop(_BESIDE, None)
+    found = table.get("runtimes")
+    if isinstance(found, dict):
+        table[_BESIDE] = {name: value for name, value in found.items() if not isinstance(value, dict)}
+        table["runtimes"] = {name: value for name, value in found.items() if isinstance(value, dict)}
 
 
 def prepare_chaos() -> None:
@@ -276,13 +302,28 @@ def config_home() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "turnout"
 
 
+def locale() -> str:
+    """The locale of messages, such as `zh_CN.UTF-8`; empty if none is set."""
+    return next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "") or ""
+
+
 def search_path() -> list[str]:
     return (os.environ.get("PATH") or os.defpath).split(os.pathsep)
 
 
-def runtime_table(name: str) -> str:
-    """The heading of a runtime's settings; TOML wants quotes around a name with dots."""
-    return f"[runtimes.{name}]" if re.fullmatch(r"[\w-]+", name) else f'[runtimes."{name}"]'
+def python_directories() -> list[str]:
+    """Where interpreters are looked for by their version: on the PATH, and where pyenv and uv install them."""
+    installed = [".pyenv/versions/*/bin", ".local/share/uv/python/*/bin"]
+    below_home = [
+        str(path) for pattern in installed for path in sorted(Path.home().glob(pattern), reverse=True)
+    ]
+    return list(dict.fromkeys([*search_path(), "/usr/local/bin", "/usr/bin", *below_home]))
+
+
+def download_environment() -> dict[str, str]:
+    """The variables that a download needs behind a proxy or with an authority of one's own."""
+    names = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+    return {name: value for name, value in os.environ.items() if name.lower() in names}
 
 
 def _read(path: Path) -> Table:
@@ -343,31 +384,6 @@ def _merge(table: Table, over: Table) -> None:
             table[key] = value
 
 
-def _explain(error: str, file: str | None) -> str:
-    """The message of msgspec, with a suggestion for a misspelt name."""
-    where = f"{file}: " if file else "settings: "
-    problem, _, place = error.partition(" - at `$")
-    place = place.rstrip("`").lstrip(".")
-    unknown = re.search(r"unknown field `(\w+)`", problem)
-    if unknown:
-        return f"{where}{_spelt(place) or '[top level]'} has no setting {unknown[1]}; {_nearest(unknown[1], place)}"
-    name = _spelt(place)
-    value = re.fullmatch(r"Invalid enum value (.*)", problem)
-    if value:
-        return f"{where}{name} must be {_allowed(place)}, not {value[1]}"
-    kinds = re.fullmatch(r"Expected `(.*)`, got `(.*)`", problem)
-    if kinds is None:
-        return f"{where}{name}: {problem}" if name else where + problem
-    wanted = _allowed(place) or _kind(kinds[1])
-    return f"{where}{name} must be {wanted}, not {_kind(kinds[2])}"
-
-
-def _nearest(name: str, table: str) -> str:
-    known = list(_fields(table))
-    close = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-
-
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "": Settings,
     "server": ServerSettings,
@@ -378,6 +394,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "engines.local": LocalEngineSettings,
     "clusters[...]": Cluster,
     "runner": RunnerSettings,
+    _BESIDE: RuntimeDefaults,
     "runtimes[...]": RuntimeSettings,
     "pools[...]": ResourcePool,
     "datasets[...]": DatasetSettings,
@@ -389,55 +406,20 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "storage.gcs": GcsGateway,
     "keyring[...]": RingKey,
     "limits": Limits,
+    "projects[...]": Quota,
+    "keys[...]": KeyQuota,
+    "webhooks[...]": Webhook,
+    "registries[...]": Registry,
 }
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-}
-
-
-def _spelt(place: str) -> str:
-    """`server.port` -> `[server] port`, as it stands in the file. msgspec does not name the table among several."""
-    if place.endswith("[...]") and place not in _TABLES:
-        return f"[{place.removesuffix('[...]').replace('[...]', '.…')}] …"
-    table, _, field = ("", "", place) if place in _TABLES else place.rpartition(".")
-    if place in _TABLES:
-        return f"[{place.replace('[...]', '.…')}]" if place else ""
-    heading = f"[{table.replace('[...]', '.…')}] " if table else ""
-    return heading + re.sub(r"\[.*\]", "", field)
-
-
-def _fields(table: str) -> dict[str, Any]:
-    return {field.name: field.type for field in msgspec.structs.fields(_TABLES.get(table, Settings))}
-
-
-def _allowed(place: str) -> str:
-    """The words that a setting may be: `auto, bubblewrap or none`."""
-    table, _, field = place.rpartition(".")
-    kind = _fields(table).get(field)
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-    if not words:
-        return ""
-    words += ["a whole number"] if int in kinds else []
-    return f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-def _kind(names: str) -> str:
-    return " or ".join(_KINDS.get(name, name) for name in names.split(" | ") if name != "null")
 
 
 def _check(settings: Settings) -> None:
-    if not 0 <= settings.server.port <= 65535:
-        raise Misconfigured(f"[server] port must be from 0 to 65535, not {settings.server.port}")
+    listens = {"server": settings.server, "grpc": settings.grpc, "storage.s3": settings.storage.s3}
+    for table, one in listens.items():
+        if not 0 <= one.port <= 65535:
+            raise Misconfigured(f"[{table}] port must be from 0 to 65535, not {one.port}")
     if not 0 <= settings.server.restart_seconds <= _LONGEST_RESTART:
         raise Misconfigured(f"[server] restart_seconds must be from 0 to {_LONGEST_RESTART}")
-    if not 0 <= settings.grpc.port <= 65535:
-        raise Misconfigured(f"[grpc] port must be from 0 to 65535, not {settings.grpc.port}")
     if bool(settings.tls.cert) != bool(settings.tls.key):
         missing = "key" if settings.tls.cert else "cert"
         raise Misconfigured(f"[tls] {missing} is missing: a certificate and its key go together")
@@ -445,24 +427,35 @@ def _check(settings: Settings) -> None:
         raise Misconfigured(
             f"--no-auth works on loopback only, not on {settings.server.host}: leave it out, or use --host 127.0.0.1"
         )
+    if settings.trusted_proxies() and settings.no_auth:
+        raise Misconfigured(
+            "--no-auth and [server] trusted_proxies exclude each other: behind a proxy everybody would be you"
+        )
     if settings.root_key and not re.fullmatch(r"[\w.-]{1,64}:\S{8,128}", settings.root_key):
         raise Misconfigured(
             "TURNOUT_ROOT_KEY must be <id>:<secret>, the secret at least 8 characters without spaces"
         )
     clusters.check(settings.clusters, settings.runner)
+    runtimes.check(settings.runtimes, settings.runtime_defaults)
     for name, pool in settings.pools.items():
         if pool.cluster and pool.cluster not in settings.all_clusters():
             known = ", ".join(settings.all_clusters())
             raise Misconfigured(f"[pools.{name}] cluster = {pool.cluster!r} is not known; there are {known}")
     if isinstance(settings.engines.local.gpus, int) and settings.engines.local.gpus < 0:
         raise Misconfigured("[engines.local] gpus must be auto or a whole number of at least 0")
+    if settings.engines.local.containers in ("podman", "docker"):
+        raise Misconfigured(
+            f'[engines.local] containers = "{settings.engines.local.containers}" is not supported: images run in the '
+            'sandbox, without a daemon. Set it to "auto", "sandbox" or "off"'
+        )
     if settings.engines.local.overcommit <= 0:
         raise Misconfigured("[engines.local] overcommit must be more than 0")
     for text in settings.engines.local.reach:
         parse_reach(text)
     limits.check(settings.limits)
-    if not 0 <= settings.storage.s3.port <= 65535:
-        raise Misconfigured(f"[storage.s3] port must be from 0 to 65535, not {settings.storage.s3.port}")
+    projects.check(settings.projects, settings.keys)
+    webhooks.check(settings.webhooks)
+    registries.check(settings.registries)
     for scheme in settings.storage.schemes:
         if scheme not in ("cos", "obs", "gs", "s3"):
             raise Misconfigured(f"[storage.schemes.{scheme}] is not known; there are cos, obs, gs and s3")
@@ -484,6 +477,15 @@ def parse_reach(text: str) -> tuple[str, int]:
             f"[engines.local] reach: {text!r} is not an address and a port, such as 127.0.0.1:5432 or [::1]:5432"
         )
     return str(address), int(port)
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        raise Misconfigured(
+            f"[server] trusted_proxies: {text!r} is not an address or a network, such as 127.0.0.1 or 10.0.0.0/8"
+        ) from None
 
 
 def _check_keyring(keyring: dict[str, RingKey]) -> None:

@@ -9,6 +9,7 @@
     ├── AlreadyExists       the name is taken
     ├── WrongState          it exists, but its state does not allow this
     ├── Unavailable         the resources do not exist here, and waiting does not help
+    ├── OverQuota           the project may not use so much, or have so many jobs wait
     ├── Unsupported         this service does not do that
     ├── Busy                too many such requests at once; the same request may succeed later
     ├── TimedOut            the store or an engine did not answer in time
@@ -56,6 +57,9 @@ class WrongState(TurnoutError): ...
 
 
 class Unavailable(TurnoutError): ...
+
+
+class OverQuota(TurnoutError): ...
 
 
 class Unsupported(TurnoutError): ...

@@ -32,10 +32,18 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
     """Intermediate measurements of trials. Their final values stay."""
     attempt_days: float = 0
     """The rows of attempts before the last."""
+    audit_days: float = 365
+    """The audit trail."""
+    delivery_days: float = 7
+    """Messages to webhooks that were given up."""
+    operation_days: float = 30
+    """Stored operations of Vertex."""
     upload_days: float = 7
     """Abandoned uploads; complete ones are deleted after an hour."""
     aside_days: float = 90
     """Unreadable records that were set aside, and caches of search workers."""
+    runtime_days: float = 30
+    """Environments of runtimes that are no longer in the settings and that no job has used since."""
     supervisor_log_bytes: int = 16 << 20
     """The largest size of the supervisor's log. Beyond it, only the newest lines are kept."""
 
@@ -64,6 +72,12 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
     """How many processes all hyper-parameter searches share."""
     search_memory: int = 1 << 30
     """How many bytes each of them may use."""
+    image_bytes: int = 64 << 30
+    """How large an unpacked image may be."""
+    image_files: int = 1_000_000
+    """How many files it may have."""
+    image_cache_bytes: int = 200 << 30
+    """How large the cache of images may be. Beyond it, images that no job uses go, the longest unused ones first."""
 
 
 def check(limits: Limits) -> None:
@@ -87,6 +101,9 @@ def check(limits: Limits) -> None:
         raise Misconfigured(
             f"[limits] search_memory must be at least {_LEAST_MEMORY}: the libraries need that much"
         )
+    for name in ("image_bytes", "image_files", "image_cache_bytes"):
+        if getattr(limits, name) < 1:
+            raise Misconfigured(f"[limits] {name} must be more than 0")
     if not 10 <= limits.metric_points <= _MOST_POINTS:
         raise Misconfigured(f"[limits] metric_points must be from 10 to {_MOST_POINTS}")
     if not 1 <= limits.metric_names <= _MOST_NAMES:

@@ -12,6 +12,8 @@ class Paths:
         # The service's own, mode 0600.
         self.database = data / "turnout.db"
         self.root_key = data / "root-key"
+        self.job_secret = data / "job-secret"
+        """The secret from which the keys of running jobs are computed."""
         self.lock = data / "lock"
         self.endpoint = data / "endpoint"
         """The endpoint of the last service. The command lines use the root key for this endpoint only."""
@@ -49,8 +51,16 @@ class Paths:
         self.stage = self.supervisor / "stage"
         """Empty directories at which a replica's mounts are made, in its own mount namespace."""
 
+        self.layers = data / "runtimes/.layers"
+        """For each user of jobs, a mount of the layers of images that shows them as that user's."""
+
         self.runtimes = data / "runtimes"
         """A directory for each runtime, with `python`, `python2` and `python3`, which comes first on PATH."""
+
+        self.environments = data / "environments"
+        """Environments that were made for runtimes, each named by a hash of what it consists of. Jobs read them."""
+        self.images = data / "images"
+        """The cache of images: `layers`, which only their owner can enter, `downloads`, and the index of both."""
 
     def replica(self, attempt: object, replica: object) -> Path:
         """The directory of a replica: `stdout`, `stderr`, `marks`, and the workspace while the replica runs."""

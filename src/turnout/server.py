@@ -56,7 +56,8 @@ def tune_interpreter() -> None:
     """Call it when everything is open."""
     # Objects that exist by now stay alive, and requests leave few reference cycles behind.
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    # A collection stops everything, and takes a millisecond for a few thousand objects that stay alive.
+    gc.set_threshold(5_000, 5, 20)
     # A thread that reads logs must let the event loop run after this many seconds.
     sys.setswitchinterval(0.0005)
 
@@ -65,13 +66,24 @@ def _uvicorn_config(
     app: ASGIApp, protocol: type[asyncio.Protocol], settings: Settings, backlog: int
 ) -> uvicorn.Config:
     certificate, key = settings.tls_files or (None, None)
-    return uvicorn.Config(
+    return http_config(
         app,
-        http=protocol,
+        protocol,
         ws=cast(type[asyncio.Protocol], _websockets),
         ws_max_size=_LARGEST_MESSAGE,
         ws_per_message_deflate=False,
         ws_ping_timeout=60,
+        backlog=backlog,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+
+
+def http_config(app: ASGIApp, protocol: type[asyncio.Protocol], **more: Any) -> uvicorn.Config:
+    """How the service speaks HTTP. `more`: for TLS and WebSockets."""
+    return uvicorn.Config(
+        app,
+        http=protocol,
         lifespan="off",
         access_log=False,
         log_config=None,  # uvicorn logs like everything else
@@ -80,9 +92,7 @@ def _uvicorn_config(
         date_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=1,
-        backlog=backlog,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
+        **more,
     )
 
 

@@ -17,14 +17,25 @@ GANG = (
 )
 
 
-def plan(node: Node, dialect: str = "tia", shared: dict[int, str] | None = None, **spec: object) -> NodePlan:
+def plan(
+    node: Node,
+    dialect: str = "tia",
+    shared: dict[int, str] | None = None,
+    env: dict[str, str] | None = None,
+    **spec: object,
+) -> NodePlan:
     program = Program(("python", "train.py", "--data=/data/in"))
     roles = (
         Role("master", program, leads=True, task_type="chief"),
-        Role("worker", program, resources=Resources.of(2, 1 << 30, 2), env={"MINE": "/data/in/x"}),
+        Role(
+            "worker",
+            program,
+            resources=Resources.of(2, 1 << 30, 2),
+            env={"MINE": "/data/in/x", "AWS_ACCESS_KEY_ID": "of the user"},
+        ),
     )
     launch = Launch(Attempt(7, 1), "default", dialect, "job", Spec(roles, **spec))  # pyright: ignore[reportArgumentType]
-    return plan_on_node(launch, GANG, 1, node, shared or {})
+    return plan_on_node(launch, GANG, 1, node, shared or {}, shared_env=env or {})
 
 
 def test_the_gang_is_where_its_runners_are():
@@ -88,6 +99,18 @@ def test_the_cluster_chooses_gpus_user_and_path():
     assert not {"CUDA_VISIBLE_DEVICES", "USER"} & set(made.env)
     assert made.env["PATH"] == f"{HOME}/shims:/opt/slurm/bin:/usr/bin"
     assert {"SLURM_*", "CUDA_VISIBLE_DEVICES"} <= set(INHERITED)
+
+
+def test_variables_of_all_replicas_do_not_replace_those_of_the_user():
+    shared = {
+        "AWS_ACCESS_KEY_ID": "JOB1A1",
+        "AWS_SESSION_TOKEN": "session",
+        "API_ENDPOINT_OVERRIDE": "http://x",
+    }
+    env = plan(BARE, env=shared).env
+    assert env["AWS_ACCESS_KEY_ID"] == "of the user"
+    assert "AWS_SESSION_TOKEN" not in env
+    assert env["API_ENDPOINT_OVERRIDE"] == "http://x"
 
 
 def test_limits_and_the_file_of_metrics():

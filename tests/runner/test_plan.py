@@ -61,6 +61,14 @@ def test_without_a_sandbox_all_paths_are_below_the_replicas_directory():
     assert (made.millicores, made.cpu, made.memory) == (2000, 2, 1 << 30)
 
 
+def test_without_a_sandbox_modules_for_programs_are_where_the_shims_are():
+    modules = "/opt/turnout/bin/modules.zip"
+    assert (
+        plan("x", env={"TURNOUT_MODULES": modules}).env["TURNOUT_MODULES"] == f"{RUNTIME.shims}/modules.zip"
+    )
+    assert plan("x", layout=BOXED, env={"TURNOUT_MODULES": modules}).env["TURNOUT_MODULES"] == modules
+
+
 def test_without_a_sandbox_targets_become_real_paths():
     binds = [Bind("/real", ("code",), "/opt/code", False), Bind("/real/data", (), "/data", True)]
     made = plan(

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -15,8 +16,9 @@ import pytest
 from turnout.runner.supervisor import procfs
 from turnout.runner.supervisor.channel import MessageChannel
 from turnout.runner.supervisor.logs.marks import PlainLog
+from turnout.runner.supervisor.loop import Loop
 from turnout.runner.supervisor.recovery.journal import Journal
-from turnout.runner.supervisor.replicas import cgroups, clone
+from turnout.runner.supervisor.replicas import batches, cgroups, clone
 from turnout.runner.supervisor.replicas.spares import Spares
 from turnout.runner.supervisor.replicas.users import OWN
 
@@ -152,13 +154,13 @@ def test_no_directory_is_used_twice(tmp_path: Path):
         assert not mine & seen
         seen |= mine
         spares.discard(str(home), logs=number % 2 == 0)
-        while spares.make_one():
+        while spares.prepare():
             pass
 
 
 def test_a_spare_is_moved_in_and_later_out(tmp_path: Path):
     spares = Spares(str(tmp_path), sandbox=True)
-    while spares.make_one():
+    while spares.prepare():
         pass
     home = tmp_path / "1.1_master-0"
     spares.take(str(home), OWN)
@@ -175,10 +177,47 @@ def test_a_spare_is_moved_in_and_later_out(tmp_path: Path):
 
 
 def test_spares_of_an_earlier_supervisor_are_removed(tmp_path: Path):
-    Spares(str(tmp_path), sandbox=False).make_one()
-    assert list((tmp_path / ".new").iterdir())
+    Spares(str(tmp_path), sandbox=False).prepare()
+    assert list((tmp_path / ".new").rglob("space"))
     Spares(str(tmp_path), sandbox=False)
-    assert list((tmp_path / ".new").iterdir()) == []
+    assert not list((tmp_path / ".new").rglob("space"))
+
+
+def test_spares_are_made_elsewhere_when_it_becomes_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    times = itertools.count(0, 1.0)
+    monkeypatch.setattr(batches, "_spread_directories", lambda _: True)
+    monkeypatch.setattr(batches.time, "thread_time", lambda: next(times))
+    spares, homes = Spares(str(tmp_path), sandbox=False), itertools.count()
+
+    def make(count: int, seconds: float) -> set[Path]:
+        nonlocal times
+        times = itertools.count(0, seconds)
+        for number in itertools.islice(homes, count):
+            spares.take(str(tmp_path / f"{number}.1_master-0"), OWN)
+        return set((tmp_path / ".new").iterdir())
+
+    first = make(16, 1)
+    assert make(4, 1.5) == first
+    slow = make(4, 9)
+    assert len(slow) == 2
+    assert make(8, 1) == slow - first
+
+
+def test_another_process_makes_spares_until_it_is_killed(tmp_path: Path):
+    spares, loop, pids = Spares(str(tmp_path), sandbox=True), Loop(), list[int]()
+    spares.use_maker(loop, pids.append)
+    assert not spares.prepare()
+    while len(list(tmp_path.glob(".new/**/box/hosts"))) < 32:
+        loop.run_once(lambda: False, lambda: False)
+    os.kill(pids[0], signal.SIGKILL)
+    os.waitpid(pids[0], 0)
+    loop.run_once(lambda: False, lambda: False)
+    for number in range(40):
+        spares.take(str(tmp_path / f"{number}.1_master-0"), OWN)
+    assert len({path.stat().st_ino for path in tmp_path.glob("*.1_master-0/space/box/out/stderr")}) == 40
+    assert not spares.prepare()
+    assert len(pids) == 1
+    spares.close()
 
 
 def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,6 +19,7 @@ from turnout.job import Job, NewJob, Policy, Program, Resources, Role, Search, S
 from turnout.job.search import Algorithm, Metric, Parameter
 from turnout.paths import Paths
 from turnout.search import SearchController, SearchWorkerPool
+from turnout.search.admission import MOST_WAITING
 from turnout.search.worker_pool import PROGRAM
 from turnout.service import Caller, Jobs, JobView, Logs, Searches, TrialJobs
 from turnout.store import Store
@@ -74,6 +75,7 @@ class Harness:
         self.trial_runner: type[TrialJobs] = TrialJobs
         self.program = PROGRAM
         """The program of the search workers."""
+        self.most_waiting = MOST_WAITING
 
     @asynccontextmanager
     async def service(self, **local: object) -> AsyncIterator[RunningService]:
@@ -84,8 +86,9 @@ class Harness:
         control = Controller(store, registry)
         jobs = Jobs(store, control, registry)
         trial_runner = self.trial_runner(jobs, Logs(jobs), control, {"tia": self.trial_job})
-        controller = SearchController(store, trial_runner, SearchWorkerPool(program=self.program))
-        control.on_new_search = controller.add
+        pool = SearchWorkerPool(program=self.program)
+        controller = SearchController(store, trial_runner, pool, most_waiting=self.most_waiting)
+        control.changes.listener = controller.look_at
         await engine.open()
         await control.start()
         controller.start()

@@ -208,7 +208,7 @@ class TestDeaths:
         """Two trials start at once, and the service dies when only the second is on disk."""
         search = along_x(trials=4)
         async with harness.service() as here:
-            here.control.on_new_search = lambda job_id: None
+            here.control.changes.listener = lambda job_id: None
             job = await here.create(harness.search(SCORE, search))
             point = run(search, lambda _: 0, 2)[1]
             second = Trial(job.id, 1, "00000001", 0, point, child=0, created=0)

@@ -26,8 +26,8 @@ from google.cloud import aiplatform_v1, storage
 
 from tests.dialects.vertex import jobs
 from tests.dialects.vertex.driving import Cloud
+from tests.running import IMAGES, Service, end_tree, free_port, running, supervisor_pid
 from tests.running import KEY as ROOT
-from tests.running import Service, end_tree, free_port, running, supervisor_pid
 from tests.store import servers
 
 KEY = "projects/p1/locations/us-central1/keyRings/ring/cryptoKeys/one"
@@ -117,7 +117,7 @@ port = {free_port()}
 [keyring]
 "{KEY}" = {{ file = "{key}" }}
 """
-    with running(config) as service:
+    with running(config + IMAGES) as service:
         yield House(service.start(), Cloud(service, project="default"), key)
 
 
@@ -150,7 +150,9 @@ def test_nothing_readable_is_left_in_postgresql(tmp_path: Path, name: str):
     key.write_text(os.urandom(32).hex())
     with servers.running() as postgres:
         url = postgres.database()
-        with running(f'[store]\nurl = "{url}"\n[keyring]\n"{KEY}" = {{ file = "{key}" }}\n') as service:
+        with running(
+            f'[store]\nurl = "{url}"\n[keyring]\n"{KEY}" = {{ file = "{key}" }}\n{IMAGES}'
+        ) as service:
             house = House(service.start(), Cloud(service, project="default"), key)
             job = house.run(f"{TRAIN}exit 3", name, **_output())
             assert job["state"] == "JOB_STATE_FAILED"

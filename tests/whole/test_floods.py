@@ -1,4 +1,4 @@
-"""Floods that once blocked all other clients: long logs, many conditions, metrics, deleted jobs."""
+"""Floods that once blocked all other clients: long logs, many conditions, metrics, searches, deleted jobs."""
 
 import json
 import sqlite3
@@ -74,15 +74,10 @@ def test_eight_requests_for_the_last_lines_of_a_log_of_newlines(service: Service
 @pytest.mark.parametrize("count", [100_000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 def test_a_flood_of_metrics(service: Service, count: int):
     google = Google(service, "default")
-    study = {
-        "metrics": [{"metricId": "score", "goal": "MAXIMIZE"}],
-        "parameters": [{"parameterId": "x", "doubleValueSpec": {"minValue": 0, "maxValue": 1}}],
-    }
-    script = f"seq {count} | sed 's/^/TURNOUT_METRIC score=/'"
-    body = {"displayName": "flood", "studySpec": study, "maxTrialCount": 1, "parallelTrialCount": 1}
     forget_peak(service)
     before = peak_memory(service)
-    made = google.send("POST", "hyperparameterTuningJobs", body | {"trialJobSpec": spec(script)})
+    script = f"seq {count} | sed 's/^/TURNOUT_METRIC score=/'"
+    made = google.send("POST", "hyperparameterTuningJobs", tuning(script))
     search = made.body["name"].rpartition("/")[2]
     service.wait(search, timeout=380)
     shown = google.send("GET", f"hyperparameterTuningJobs/{search}").body
@@ -91,6 +86,27 @@ def test_a_flood_of_metrics(service: Service, count: int):
     assert 100 <= len(trial["measurements"]) <= 1010
     assert len(json.dumps(shown)) < MB
     assert peak_memory(service) - before < 64 * MB
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_a_flood_of_searches(service: Service, count: int):
+    service.create("innocent", "true")
+    path = "/v1/projects/default/locations/us-central1/hyperparameterTuningJobs"
+    body = tuning("sleep 600")
+    forget_peak(service)
+    before = peak_memory(service)
+
+    def create_some() -> list[str]:
+        return [ask(service, path, body)["state"] for _ in range(count // 4)]
+
+    with nobody_waits(lambda: service.describe("innocent")) as asked_enough:
+        answers = all_at_once(*[create_some] * 4)
+        assert answers == [["JOB_STATE_QUEUED"] * (count // 4)] * 4
+        while not asked_enough():
+            time.sleep(0.1)
+    # A search that waits for its turn takes as much as any waiting job; the first hundred take more.
+    assert peak_memory(service) - before < 20 * MB + 4096 * count
 
 
 @pytest.mark.timeout(600)
@@ -124,6 +140,15 @@ def custom_job(google: Google, script: str) -> str:
     job = made["name"].rpartition("/")[2]
     google.service.wait(job, timeout=120)
     return job
+
+
+def tuning(script: str) -> dict[str, Any]:
+    study = {
+        "metrics": [{"metricId": "score", "goal": "MAXIMIZE"}],
+        "parameters": [{"parameterId": "x", "doubleValueSpec": {"minValue": 0, "maxValue": 1}}],
+    }
+    body = {"displayName": "flood", "studySpec": study, "maxTrialCount": 1, "parallelTrialCount": 1}
+    return body | {"trialJobSpec": spec(script)}
 
 
 def spec(script: str) -> dict[str, Any]:

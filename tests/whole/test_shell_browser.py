@@ -51,7 +51,7 @@ def test_a_terminal_in_a_browser(service: Service, tmp_path: Path) -> None:
 
         tab.enter("trap 'echo size $(stty size)' WINCH; clear; echo re''ady")
         tab.wait_for("ready")
-        window = {"width": 600, "height": 400, "deviceScaleFactor": 1, "mobile": False}
+        window = {"width": 600, "height": 300, "deviceScaleFactor": 1, "mobile": False}
         tab.call("Emulation.setDeviceMetricsOverride", **window)
         # Other changes of the page's size may come first.
         small = "(document.body.innerText.match(/size [12]?\\d [1-7]?\\d\\s/) ?? [''])[0]"

@@ -1,5 +1,7 @@
 """Vertex over gRPC with TLS, with google-cloud-aiplatform, of which only the endpoint is set."""
 
+import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -225,6 +227,100 @@ def test_the_main_port_speaks_tls_too(service: Service, token: Credentials, cert
     ran = subprocess.run(command, env=os.environ | login, timeout=60, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert f"listens on {service.endpoint}" in service.log.read_text()
+
+
+def test_a_pipeline_with_a_model_and_an_experiment(sdk: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("google.cloud.aiplatform.training_jobs._JOB_WAIT_TIME", 0.05)
+    write = 'mkdir -p "/gcs/${AIP_MODEL_DIR#gs://}" && echo weights > "/gcs/${AIP_MODEL_DIR#gs://}model.bin"'
+    job = aiplatform.CustomContainerTrainingJob(
+        "pipeline",
+        IMAGE,
+        ["sh", "-c", write],
+        model_serving_container_image_uri="gcr.io/my-project/serve:1",
+    )
+    model = job.run(base_output_dir="gs://stage/pipeline", model_labels={"a": "b"}, replica_count=1)
+    assert model is not None
+    model.update(description="changed", labels={"a": "c"})
+    again = aiplatform.Model(model.resource_name)
+    assert (again.description, again.labels) == ("changed", {"a": "c"})
+    assert [one.name for one in aiplatform.Model.list(filter="labels.a=c")] == [model.name]
+    board = aiplatform.Tensorboard.create(display_name="board")
+    # Without a project, init would change to REST.
+    aiplatform.init(project="vision", experiment="over-grpc", experiment_tensorboard=board)
+    with aiplatform.start_run("one") as run:
+        aiplatform.log_params({"layers": 3})
+        aiplatform.log_metrics({"accuracy": 0.5})
+        aiplatform.log_time_series_metrics({"loss": 0.25}, step=1)
+        aiplatform.log_time_series_metrics({"loss": 0.125}, step=2)
+    assert run.get_params() == {"layers": 3}
+    frame = aiplatform.ExperimentRun("one", "over-grpc").get_time_series_data_frame()
+    assert list(frame["loss"]) == [0.25, 0.125]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["rest", "grpc"])
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_every_resource_in_both_versions_on_both_transports(
+    client: Any, service: Service, port: int, token: Credentials, version: str, transport: str
+):
+    """Each combination makes what all of them then find."""
+    api = importlib.import_module(f"google.cloud.aiplatform_{version}")
+    endpoint = service.endpoint if transport == "rest" else f"localhost:{port}"
+
+    def connect(kind: str) -> Any:
+        options = {"api_endpoint": endpoint}
+        return getattr(api, kind)(transport=transport, credentials=token, client_options=options)
+
+    mine = f"{version}-{transport}"
+    pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1}
+    pipelines = connect("PipelineServiceClient")
+    task = {"workerPoolSpecs": [
+        {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": 1, "containerSpec": {"imageUri": IMAGE}}
+    ]}  # fmt: skip
+    definition = "gs://google-cloud-aiplatform/schema/trainingjob/definition/custom_task_1.0.0.yaml"
+    pipeline = pipelines.create_training_pipeline(
+        parent=PLACE,
+        training_pipeline={
+            "display_name": mine, "training_task_definition": definition, "training_task_inputs": task
+        },
+    )  # fmt: skip
+    assert pipelines.get_training_pipeline(name=pipeline.name).display_name == mine
+    assert pipeline.name in [one.name for one in pipelines.list_training_pipelines(parent=PLACE)]
+
+    models = connect("ModelServiceClient")
+    uploaded = models.upload_model(
+        parent=PLACE, model={"display_name": mine, "artifact_uri": "gs://stage/none"}
+    ).result()
+    assert models.get_model(name=uploaded.model).display_name == mine
+    assert uploaded.model in [one.name for one in models.list_models(parent=PLACE)]
+    assert [one.version_id for one in models.list_model_versions(name=uploaded.model)] == ["1"]
+    models.delete_model(name=uploaded.model).result()
+
+    metadata = connect("MetadataServiceClient")
+    store = f"{PLACE}/metadataStores/default"
+    with contextlib.suppress(exceptions.AlreadyExists, exceptions.Conflict):
+        metadata.create_metadata_store(parent=PLACE, metadata_store_id="default").result()
+    assert metadata.get_metadata_store(name=store).name == store
+    context = metadata.create_context(
+        parent=store, context={"display_name": mine, "schema_title": "system.Experiment"}, context_id=mine
+    )
+    assert metadata.get_context(name=context.name).display_name == mine
+    assert context.name in [one.name for one in metadata.list_contexts(parent=store)]
+
+    boards = connect("TensorboardServiceClient")
+    board = boards.create_tensorboard(parent=PLACE, tensorboard={"display_name": mine}).result()
+    assert boards.get_tensorboard(name=board.name).display_name == mine
+    assert board.name in [one.name for one in boards.list_tensorboards(parent=PLACE)]
+
+    resources = connect("PersistentResourceServiceClient")
+    made = resources.create_persistent_resource(
+        parent=PLACE,
+        persistent_resource={"display_name": mine, "resource_pools": [pool]},
+        persistent_resource_id=mine,
+    ).result()
+    assert resources.get_persistent_resource(name=made.name).display_name == mine
+    assert made.name in [one.name for one in resources.list_persistent_resources(parent=PLACE)]
+    resources.delete_persistent_resource(name=made.name).result()
 
 
 def test_the_grpc_process_restarts_after_a_kill(client: Any, service: Service):

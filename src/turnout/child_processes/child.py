@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -75,9 +75,10 @@ class Child(Generic[R]):
         idle: float | None = None,
         grace: float = 1.0,
         pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0),
+        progress: Callable[[R], None] = lambda _: None,
     ) -> None:
         """`inherits`: descriptors that the process gets under the same numbers. `idle`: seconds without a request after
-        which it ends; None: never.
+        which it ends; None: never. `progress`: called with replies that are not the last.
 
         `grace`: seconds that it gets to end by itself after its input was closed. `pauses`: seconds before each restart
         after a death; they start over after a reply, or after a minute of running.
@@ -90,6 +91,7 @@ class Child(Generic[R]):
         self._idle = idle
         self._grace = grace
         self._pauses = pauses
+        self._progress = progress
         self._process: _Process[R] | None = None
         self._starting = asyncio.Lock()
         self._deaths = 0
@@ -216,7 +218,7 @@ class Child(Generic[R]):
         user = self._identity
         ids = {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if user else {}
         setup = msgspec.structs.replace(self._setup, parent=os.getpid(), **ids)
-        return _Process(process, self._decoder, program.name, self._grace, setup)
+        return _Process(process, self._decoder, program.name, self._grace, setup, self._progress)
 
     def _end_of_service(self) -> Closed:
         return Closed(f"the {self._program.name} has ended with the service")
@@ -248,6 +250,7 @@ class _Process(Generic[R]):
         name: str,
         grace: float,
         setup: Setup,
+        progress: Callable[[R], None],
     ) -> None:
         assert process.stdin
         self._process = process
@@ -255,6 +258,7 @@ class _Process(Generic[R]):
         self._decoder = decoder
         self._name = name
         self._grace = grace
+        self._progress = progress
         self._waiting: dict[int, asyncio.Future[R]] = {}
         self._started = time.monotonic()
         self.closing = False
@@ -332,8 +336,12 @@ class _Process(Generic[R]):
                 return  # it died while it wrote this
             reply = self._decoder.decode(line)
             answer = self._waiting.get(reply.id)
-            if answer and not answer.done() and reply.last:
+            if answer is None or answer.done():
+                continue
+            if reply.last:
                 answer.set_result(reply)
+            else:
+                self._progress(reply)
 
     async def _exit_code(self) -> int:
         """Call it when the output has ended. A process that has not exited after the grace period is killed."""

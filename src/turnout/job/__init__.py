@@ -3,6 +3,7 @@
 Pure: no I/O, no clock, no database, no import of another package of Turnout.
 """
 
+from turnout.job.audit import AuditLine, Delivery
 from turnout.job.events import Event, EventKind
 from turnout.job.ids import IdMaker, from_uuid, to_uuid
 from turnout.job.launch import Attempt, Gang, Launch, Peer, ReplicaName
@@ -28,6 +29,7 @@ from turnout.job.report import (
     Ended,
     Hung,
     Node,
+    Noted,
     Pending,
     Report,
     Sampled,
@@ -38,8 +40,8 @@ from turnout.job.report import (
     Trimmed,
 )
 from turnout.job.resources import Resources
-from turnout.job.search import Search
-from turnout.job.spec import LogExport, Mount, Policy, Program, Retry, Role, Spec, WhenLeadSucceeds
+from turnout.job.search import LiveSearch, Search
+from turnout.job.spec import LogExport, Mount, Notify, Policy, Program, Retry, Role, Spec, WhenLeadSucceeds
 from turnout.job.state import ENDED, LIVE, Reason, ReplicaState, State
 from turnout.job.terminal import Size, Terminal
 
@@ -50,9 +52,11 @@ __all__ = [
     "Any",
     "Asset",
     "Attempt",
+    "AuditLine",
     "Capacity",
     "Cause",
     "Compare",
+    "Delivery",
     "Drained",
     "Ended",
     "Event",
@@ -63,6 +67,7 @@ __all__ = [
     "Job",
     "Label",
     "Launch",
+    "LiveSearch",
     "LogExport",
     "Mark",
     "Measurement",
@@ -70,6 +75,8 @@ __all__ = [
     "NewJob",
     "Node",
     "Not",
+    "Noted",
+    "Notify",
     "Page",
     "PastAttempt",
     "Peer",

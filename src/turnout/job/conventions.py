@@ -87,6 +87,7 @@ def _modelarts_variables(launch: Launch, gang: Gang, rank: int) -> dict[str, str
         "MA_PROC_START_CNT": "1",
         "MA_DETECT_TRAIN_INJECT_CODE": "0",
         "VC_TASK_INDEX": str(me.name.index),
+        "TURNOUT_MODULES": "/opt/turnout/bin/modules.zip",
     }
     variables |= {f"VC_{_in_variable(role.name)}_NUM": str(role.replicas) for role in launch.spec.roles}
     variables.setdefault("VC_WORKER_NUM", str(len(gang)))

@@ -20,9 +20,11 @@ class EventKind(StrEnum):
     PREEMPTED = "preempted"
     CHANGED = "changed"
     HUNG = "hung"
+    IMAGE = "image"
+    """Which image the job runs in."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     job: int
     at: int
     kind: EventKind

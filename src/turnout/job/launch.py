@@ -37,7 +37,7 @@ class ReplicaName(NamedTuple):
         return ReplicaName(role, int(index))
 
 
-class Launch(msgspec.Struct, frozen=True):
+class Launch(msgspec.Struct, frozen=True, gc=False):
     """A gang that was placed and committed. Starting it is idempotent by (attempt, replica)."""
 
     attempt: Attempt

@@ -12,6 +12,7 @@ FIELDS = frozenset(
         "handle",
         "name",
         "cluster",
+        "owner",
         "state",
         "priority",
         "created",

@@ -10,7 +10,7 @@ from turnout.job.spec import Spec
 from turnout.job.state import LIVE, Reason, ReplicaState, State
 
 
-class NewJob(msgspec.Struct, frozen=True):
+class NewJob(msgspec.Struct, frozen=True, gc=False):
     """A job to create. A non-empty `handle` is unique in (project, scope) among jobs that are not deleted."""
 
     project: str
@@ -28,7 +28,7 @@ class NewJob(msgspec.Struct, frozen=True):
     """Names and values by which the dialect can filter jobs, besides the columns."""
 
 
-class Job(msgspec.Struct):
+class Job(msgspec.Struct, gc=False):
     id: int
     project: str
     dialect: str
@@ -46,6 +46,8 @@ class Job(msgspec.Struct):
     deleted: int | None = None
     reason: Reason | None = None
     message: str = ""
+    owner: str = ""
+    """Who created it: the id of a key, `root`, or the local user. A trial has the owner of its search."""
 
     @property
     def live(self) -> bool:
@@ -56,7 +58,7 @@ class Job(msgspec.Struct):
         return Attempt(self.id, self.attempt)
 
 
-class Replica(msgspec.Struct):
+class Replica(msgspec.Struct, gc=False):
     """One replica of one attempt."""
 
     job: int
@@ -87,7 +89,7 @@ class Replica(msgspec.Struct):
         return self.exit_code if self.signal is None else 128 + self.signal
 
 
-class Submission(msgspec.Struct, frozen=True):
+class Submission(msgspec.Struct, frozen=True, gc=False):
     """An attempt in the queue of an engine that has one."""
 
     job: int
@@ -98,7 +100,7 @@ class Submission(msgspec.Struct, frozen=True):
     """The engine's own name for it, for example the number of the Slurm job."""
 
 
-class PastAttempt(msgspec.Struct, frozen=True):
+class PastAttempt(msgspec.Struct, frozen=True, gc=False):
     """An attempt before the job's last: when and why it ended."""
 
     job: int
@@ -113,7 +115,7 @@ class PastAttempt(msgspec.Struct, frozen=True):
     """The exit code of that replica, 128 + n for signal n; None if unknown."""
 
 
-class Sample(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """A replica's average use since the last sample, in percent; None if there is nothing to measure."""
 
     replica: ReplicaName
@@ -125,7 +127,7 @@ class Sample(msgspec.Struct, frozen=True):
     gpu_memory: float | None = None
 
 
-class Asset(msgspec.Struct, frozen=True):
+class Asset(msgspec.Struct, frozen=True, gc=False):
     """A stored document other than a job: an algorithm, an experiment, a workspace.
 
     Its `id` is unique in (project, kind), its `name` in (project, kind, scope).
@@ -150,7 +152,7 @@ class TrialState(StrEnum):
     """It failed, or it never reported the objective."""
 
 
-class Trial(msgspec.Struct):
+class Trial(msgspec.Struct, gc=False):
     """One point of a search, and the job that runs it."""
 
     job: int
@@ -179,7 +181,7 @@ class Trial(msgspec.Struct):
         return f"{self.number + 1} ({self.id})"
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class Measurement(msgspec.Struct, frozen=True, gc=False):
     """What a trial measured at one step."""
 
     job: int

@@ -38,7 +38,7 @@ class Submitted(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """Why a gang waits in the engine's own queue, in words for its user."""
+    """What a gang that was handed to the engine waits for, in words for its user; empty: for nothing any more."""
 
     attempt: Attempt
     message: str
@@ -80,6 +80,16 @@ class Trimmed(NamedTuple):
     replica: ReplicaName
     at: int
     message: str
+
+
+class Noted(NamedTuple):
+    """Something that its user should know while the attempt is prepared."""
+
+    attempt: Attempt
+    at: int
+    message: str
+    image: bool = False
+    """It says which image the attempt runs in."""
 
 
 class Saved(NamedTuple):
@@ -133,5 +143,16 @@ class Synced(NamedTuple):
 
 
 Report = (
-    Submitted | Pending | Started | Ended | Saved | Trimmed | Hung | Sampled | Capacity | Drained | Synced
+    Submitted
+    | Pending
+    | Noted
+    | Started
+    | Ended
+    | Saved
+    | Trimmed
+    | Hung
+    | Sampled
+    | Capacity
+    | Drained
+    | Synced
 )

@@ -41,7 +41,7 @@ Parts = tuple[tuple[int, Share], ...]
 """A gang's shape: for each role the number of replicas and the share of one, the lead's role first."""
 
 
-class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
+class Resources(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Thousandths of a CPU core, bytes of memory, accelerators. Zero CPU or memory means "no limit".
 
     `disk`: bytes for its workspace and /tmp; zero for as much as the settings allow. The scheduler ignores it.

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -11,14 +11,14 @@ Value = bool | int | float | str
 Point = dict[str, Value]
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True, gc=False):
     """The parameter exists only while its parent, which precedes it, has one of these values."""
 
     parent: str
     values: tuple[Value, ...]
 
 
-class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`float` and `integer` lie between two bounds, both included; the others have a list of values."""
 
     name: str
@@ -34,20 +34,20 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
     condition: Condition | None = None
 
 
-class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
+class Metric(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     goal: Literal["max", "min"] = "max"
     regex: str = ""
 
 
-class Algorithm(msgspec.Struct, frozen=True, omit_defaults=True):
+class Algorithm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One of `turnout.job.algorithms.ALGORITHMS` with its settings; the others have the defaults from there."""
 
     name: str
     params: dict[str, Value] = {}
 
 
-class Stopping(msgspec.Struct, frozen=True, omit_defaults=True):
+class Stopping(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """When to stop a bad trial early."""
 
     kind: Literal["median", "decay_curve"]
@@ -59,7 +59,7 @@ class Stopping(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of steps (or seconds after its first measurement) before a trial is judged."""
 
 
-class Search(msgspec.Struct, frozen=True, omit_defaults=True):
+class Search(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     parameters: tuple[Parameter, ...]
     metrics: tuple[Metric, ...]
     """The first is the objective."""
@@ -78,6 +78,15 @@ class Search(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def metric(self) -> Metric:
         return self.metrics[0]
+
+
+class LiveSearch(NamedTuple):
+    """A search that has not ended, for the decision when it starts its first trial."""
+
+    kind: Hashable
+    """Equal for searches of one project whose trials the scheduler treats alike."""
+    has_trials: bool
+    """Whether it has started a trial, which may still wait in the queue."""
 
 
 def parse_skip_rules(text: str) -> tuple[dict[str, str], ...]:

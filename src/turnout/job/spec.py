@@ -17,7 +17,7 @@ class WhenLeadSucceeds(StrEnum):
     """Give them `Policy.finish_seconds` to end by themselves."""
 
 
-class Program(msgspec.Struct, frozen=True, omit_defaults=True):
+class Program(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The command line, and the runtime that it asks for (a name from a dialect's catalogue)."""
 
     command: tuple[str, ...] = ()
@@ -27,13 +27,19 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     """What that runtime is in its cloud, for example `TensorFlow 1.7.0 on Python 2.7`."""
     user: int | None = None
     """The user id that the program has inside a sandbox."""
+    image: str = ""
+    """The container image that the job names; empty: none."""
+    root: str = ""
+    """The image that a machine without a container engine of its own runs it in; empty: it runs without an image."""
+    notice: str = ""
+    """A line for the beginning of its log."""
 
     @property
     def argv(self) -> tuple[str, ...]:
         return self.command + self.args
 
 
-class Role(msgspec.Struct, frozen=True, omit_defaults=True):
+class Role(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Equal replicas. Exactly one role of a spec leads: its replica 0 decides the outcome."""
 
     name: str
@@ -45,11 +51,15 @@ class Role(msgspec.Struct, frozen=True, omit_defaults=True):
     when_lead_succeeds: WhenLeadSucceeds = WhenLeadSucceeds.FINISH
     task_type: str = ""
     """The role's name in TF_CONFIG and CLUSTER_SPEC where it differs from `name`."""
+    machine: str = ""
+    """The machine type or flavor that the job names, in its cloud's spelling: an engine can choose nodes by it."""
+    accelerator: str = ""
+    """The same for the kind of accelerator."""
     late: tuple[str, ...] = ()
     """Variables of `env` with references, `$(RANK)`, that `expand` resolves once the gang's map is known."""
 
 
-class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
+class Mount(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A directory that the program finds at `target`: `cos://bucket/dir`, `nfs://host/dir`, `file:///dir`.
 
     If it has to be copied, the service fetches the data before the start and saves what the program writes.
@@ -76,7 +86,7 @@ class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.read_only or self.package
 
 
-class LogExport(msgspec.Struct, frozen=True, omit_defaults=True):
+class LogExport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Each replica's log, both streams in the order of time, as a file in the directory `to`."""
 
     to: str
@@ -85,7 +95,7 @@ class LogExport(msgspec.Struct, frozen=True, omit_defaults=True):
     period: float = 30
 
 
-class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Retries an attempt that ended for one of these reasons, at most `times` times."""
 
     on: tuple[str, ...]
@@ -102,7 +112,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.codes or code in self.codes
 
 
-class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A preempted job returns to the queue. After a failure, a job is retried only if a rule has a retry left."""
 
     retries: tuple[Retry, ...] = ()
@@ -127,7 +137,14 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often it is put back; the next time it fails. None: always."""
 
 
-class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
+class Notify(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The webhook that the job itself names."""
+
+    hook: str
+    events: tuple[str, ...] = ()
+
+
+class Spec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     roles: tuple[Role, ...]
     mounts: tuple[Mount, ...] = ()
     scratch: tuple[str, ...] = ()
@@ -149,6 +166,7 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The key of the ring that encrypts the job's stored data; empty: not encrypted."""
     wrapped_key: str = ""
     """The job's data key, made when the job is created and encrypted with `key`."""
+    notify: Notify | None = None
     search: Search | None = None
     """The job is a hyper-parameter search: it has no gang; its trials are jobs."""
 

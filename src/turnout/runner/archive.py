@@ -1,4 +1,7 @@
-"""`runner.pyz`: the runner as one file that every Python from 3.8 on can run."""
+"""`runner.pyz`: the runner as one file that every Python from 3.8 on can run.
+
+It contains `modules.zip`: modules that programs import, on every Python from 3.7 on.
+"""
 
 import hashlib
 import io
@@ -8,7 +11,10 @@ import zipfile
 from contextlib import suppress
 from pathlib import Path
 
+from turnout.runner.targets import MODULES_ZIP
+
 SOURCES = Path(__file__).parent / "node"
+MODULES = Path(__file__).parent / "modules"
 _PACKAGE = "runner"
 _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -20,9 +26,9 @@ if sys.version_info < (3, 8):
     found = sys.version.split()[0]
     sys.exit("turnout runner: Python 3.8 or newer is needed; this is %s (%s)" % (found, sys.executable))
 
-import runpy
+from runner.__main__ import run
 
-runpy.run_module("runner", run_name="__main__", alter_sys=False)
+run()
 """
 
 
@@ -52,12 +58,32 @@ def build(directory: Path) -> tuple[Path, str]:
     return path, digest
 
 
+def remove_others(directory: Path, kept: set[str]) -> None:
+    """Removes the runners of earlier versions but those with these digests, and what a killed `build` left."""
+    for path in directory.glob("runner-*"):
+        if path.name not in {f"runner-{digest}.pyz" for digest in kept}:
+            path.unlink(missing_ok=True)
+
+
+def modules_zip() -> bytes:
+    return _zip(_sources(MODULES, ""))
+
+
 def _archive() -> bytes:
-    files = {"__main__.py": _MAIN}
-    for source in SOURCES.rglob("*.py"):
-        files[f"{_PACKAGE}/{source.relative_to(SOURCES).as_posix()}"] = source.read_bytes()
+    files = {"__main__.py": _MAIN, f"{_PACKAGE}/{MODULES_ZIP}": modules_zip()}
+    return _zip(files | _sources(SOURCES, f"{_PACKAGE}/"), _FIRST_LINE)
+
+
+def _sources(directory: Path, prefix: str) -> dict[str, bytes]:
+    return {
+        f"{prefix}{source.relative_to(directory).as_posix()}": source.read_bytes()
+        for source in directory.rglob("*.py")
+    }
+
+
+def _zip(files: dict[str, bytes], first_line: bytes = b"") -> bytes:
     target = io.BytesIO()
-    target.write(_FIRST_LINE)
+    target.write(first_line)
     # Not compressed: other versions of zlib would give other bytes.
     with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:
         for name, data in sorted(files.items()):

@@ -1,8 +1,8 @@
 """The plan of a replica on a node of a cluster, computed once every member of the gang has said where it is.
 
 It is the plan of `runner.plan` in another shape: on a node there is no supervisor, and the runner can show the mounts
-at their targets (`sandbox`), or the paths are rewritten, as on this machine without a sandbox. The cluster keeps jobs
-apart, so there is no other isolation.
+at their targets (`sandbox`), or its container does (`mounted`), or the paths are rewritten, as on this machine without
+a sandbox. The cluster keeps jobs apart, so there is no other isolation.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,11 @@ INHERITED = (
     "ROCR_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
     "NVIDIA_*",
+    "HIP_VISIBLE_DEVICES",
+    "ASCEND_RT_VISIBLE_DEVICES",
+    "NEURON_RT_VISIBLE_CORES",
+    "ONEAPI_DEVICE_SELECTOR",
+    "TPU_VISIBLE_CHIPS",
     "LD_LIBRARY_PATH",
     "MODULEPATH",
     "LOADEDMODULES",
@@ -47,6 +52,13 @@ class Node(NamedTuple):
     """Its PATH."""
     hosts: Mapping[str, str] = MappingProxyType({})
     """The addresses of the gang's nodes by their own names. Gloo and MPI look up the name of the node they run on."""
+    mounted: bool = False
+    """Its container shows directories of its home at the targets already."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the program finds its mounts at their targets."""
+        return self.sandbox or self.mounted
 
 
 class NodeBind(msgspec.Struct, frozen=True):
@@ -103,9 +115,10 @@ def plan_on_node(
     shared: dict[int, str],
     python: str = "",
     processes: int = 4096,
+    shared_env: Mapping[str, str] = MappingProxyType({}),
 ) -> NodePlan:
     """`shared`: by number, the mounts that the node finds in a directory. `python`: the interpreter on the node, if it
-    is not the runner's. Raises Impossible.
+    is not the runner's. `shared_env`: variables of all replicas. Raises Impossible.
     """
     binds = [_bind(number, mount, node, shared) for number, mount in enumerate(launch.spec.mounts)]
     scratch = scratch_paths(launch.spec.scratch, binds)
@@ -115,19 +128,21 @@ def plan_on_node(
     # The conventions count GPUs by what was allocated, and here the cluster allocates them.
     count = role.resources.gpus
     launch = msgspec.structs.replace(launch, gpus={str(name): tuple(range(count))} if count else {})
-    layout = Layout(sandbox=("bwrap",) if node.sandbox else (), processes=processes)
-    maps = plan.gang_maps(launch, gang, node.sandbox)
+    sandbox = ("bwrap",) if node.exact else ()
+    layout = Layout(sandbox=sandbox, processes=processes, names=not node.mounted)
+    maps = plan.gang_maps(launch, gang, node.sandbox and not node.mounted)
     member = Member(launch, gang, rank, role, runtime, binds, scratch, layout, node.home, "", maps)
     replica = plan.plan_member(member)
-    env = _environment(member, replica, node.path)
+    env = {name: text for name, text in shared_env.items() if name not in replica.withheld}
+    env |= _environment(member, replica, node.path)
     policy = launch.spec.policy
     return NodePlan(
         argv=replica.spill or replica.argv,
         env=env,
-        cwd=_cwd(member) if node.sandbox else replica.cwd,
+        cwd=_cwd(member) if node.exact else replica.cwd,
         dirs=_dirs(member, replica),
         links=replica.links,
-        binds=_binds(member) if node.sandbox else [],
+        binds=_binds(member) if node.exact else [],
         hosts=_hosts(launch, gang, node) if node.sandbox else "",
         mounts=_mounts(launch, shared),
         grace=policy.grace,

@@ -14,6 +14,8 @@ The working directory is the spec's, or else the first mount, or else the replic
 """
 
 import posixpath
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -22,9 +24,14 @@ from turnout.job import Gang, Launch, Peer, ReplicaName, Role
 from turnout.job.conventions import convention
 from turnout.job.expand import expand_late
 from turnout.job.resources import CORE
+from turnout.job.storage_variables import METADATA_ADDRESS, METADATA_NAMES, withheld
 from turnout.job.topology import DASHBOARD_PORT, TF_CONFIG, maps, tasks, variables
 from turnout.paths import Paths
-from turnout.runner.allowance import Allowance, allowance
+from turnout.runner import images as image_rules
+from turnout.runner.allowance import allowance
+from turnout.runner.gpu_driver import GpuDriver
+from turnout.runner.images import ImageRoot
+from turnout.runner.messages import SPILL, GangPlan, ReplicaPlan, Shared
 from turnout.runner.targets import (
     FARM,
     SHIMS,
@@ -46,7 +53,6 @@ STREAM_PIPES = "/run/out"
 # It is removed with the workspace.
 _SCRATCH = "space/scratch"
 
-SPILL = 6
 # Bubblewrap takes at most 9000 arguments, its own included.
 _MAX_ARGUMENTS = 8000
 _UNSPILL = """import os, sys
@@ -66,6 +72,11 @@ class Runtime(NamedTuple):
     shims: str
     binds: tuple[tuple[str, str], ...] = ()
     """(directory here, path in the sandbox), read-only."""
+    scripts: str = ""
+    """The directory of the programs of its environment; empty: it has none."""
+
+    def search_path(self, shims: str) -> str:
+        return ":".join(filter(None, (shims, self.scripts, SYSTEM_PATH)))
 
 
 class Layout(NamedTuple):
@@ -73,6 +84,8 @@ class Layout(NamedTuple):
 
     sandbox: tuple[str, ...] = ()
     """Bubblewrap and the options that never change; empty: no sandbox."""
+    image_sandbox: tuple[str, ...] = ()
+    """The same for replicas that run in an image; empty: they cannot."""
     processes: int = 4096
     log_bytes: int = 1 << 30
     disk: int = 0
@@ -81,87 +94,16 @@ class Layout(NamedTuple):
     """The machine has GPUs, so a replica without one gets an empty CUDA_VISIBLE_DEVICES."""
     gpu_devices: tuple[str, ...] = ()
     """Device files that a replica with a GPU needs besides the GPU's own; empty: the GPUs are simulated."""
+    gpu_driver: GpuDriver | None = None
+    """What images need to use the GPUs; None: the machine has no description of that."""
     user: str = ""
     uid: int = 0
     group: int = 0
     """The user of the project's jobs: its name, its uid (0: the supervisor's own), and the id of its group."""
     own_network: bool = False
     """Each gang has a private network."""
-
-
-class ReplicaPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process. Names in `dirs` and `links` are relative to the replica's directory."""
-
-    name: str
-    argv: list[str]
-    env: dict[str, str]
-    cwd: str
-    millicores: int
-    memory: int
-    processes: int
-    """Limit of processes and threads at a time."""
-    cpu: float
-    """Cores: read only by a supervisor of an earlier version whose jobs still run."""
-    tasks: dict[str, str] = {}
-    """Variables whose value is the gang's entry in `maps` followed by this."""
-    cwd_mount: int | None = None
-    """The number of the mount that contains `cwd`, without a sandbox."""
-    dirs: list[str] = []
-    links: dict[str, str] = {}
-    sandbox: list[str] = []
-    """Further options for bubblewrap; left out: no sandbox."""
-    passwd: str = ""
-    """The sandbox's /etc/passwd, if it differs from the shared one."""
-    spill: list[str] = []
-    """The command line, if it is too long for bubblewrap. The program in `argv` reads it from descriptor SPILL."""
-    shell: bool = False
-    """Users may open shells in it."""
-
-
-class Shared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What all replicas of a gang share, sent once: in a gang of thousands it is most of the plan."""
-
-    mounts: list[tuple[str, tuple[str, ...]]]
-    """Each source: a root, and the names on the way down."""
-    stage: str
-    """A directory whose subdirectories `0`, `1`… are the sandbox's sources of the mounts."""
-    maps: dict[str, str]
-    hosts: str
-    """The sandbox's /etc/hosts."""
-    sandbox: str
-    """Bubblewrap and the shared options, each with a NUL at its end."""
-    seal: dict[str, str] | None = None
-    """The key for the logs, which exists only in memory: see `turnout.vault.log_encrypter`."""
-    network: bool = False
-    """The gang has a private network."""
-
-
-class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch", omit_defaults=True):
-    """The message to the supervisor: a whole gang."""
-
-    a: str
-    note: dict[str, tuple[str, tuple[int, ...]]]
-    """Address and ports of each replica. The supervisor keeps them and returns them to a restarted service."""
-    grace: float
-    limit: float | None
-    log_bytes: int
-    shared: Shared
-    replicas: list[ReplicaPlan]
-    allowance: Allowance | None = None
-    """Kept and returned like `note`."""
-    user: int = 0
-    """The uid of its processes; 0: the supervisor's own, where that was not started as root."""
-    disk: dict[str, int] = {}
-    """Limit of the workspace and /tmp in bytes, by role; left out: no limit."""
-
-
-class RestartPlan(msgspec.Struct, frozen=True, tag_field="t", tag="again"):
-    """The message to restart one replica of a launched gang, for the `restarts`th time."""
-
-    a: str
-    restarts: int
-    shared: Shared
-    replica: ReplicaPlan
+    names: bool = True
+    """The sandbox has an /etc/hosts with the names of the gang."""
 
 
 class Member(NamedTuple):
@@ -180,6 +122,9 @@ class Member(NamedTuple):
     stage: str
     maps: dict[str, str]
     """See Shared."""
+    image: ImageRoot | None = None
+    root: int | None = None
+    """See ReplicaPlan."""
 
     @property
     def me(self) -> Peer:
@@ -199,30 +144,42 @@ def plan_gang(
     paths: Paths,
     seal: dict[str, str] | None = None,
     only: ReplicaName | None = None,
+    env: dict[str, str] | None = None,
+    images: Mapping[str, ImageRoot] = MappingProxyType({}),
 ) -> GangPlan:
-    """`runtimes` by the name that roles use. `seal`: see Shared. `only`: plan this replica alone. Raises Impossible."""
+    """`runtimes` by the name that roles use, `images` by `Program.root`. `seal`, `env`: see Shared. `only`: plan this
+    replica alone.
+
+    Raises Impossible.
+    """
     scratch = scratch_paths(launch.spec.scratch, binds) if launch.spec.scratch else []
     check_targets([bind.target for bind in binds], scratch)
     stage = str(paths.stage)
     sandboxed = bool(layout.sandbox)
     hosts = hosts_file(gang, convention(launch.dialect).domain(launch)) if sandboxed else ""
+    if hosts and env and layout.own_network:
+        hosts += f"{METADATA_ADDRESS} {' '.join(METADATA_NAMES)}\n"
     cluster_maps = gang_maps(launch, gang, sandboxed)
     replicas: list[ReplicaPlan] = []
+    names = list(images)
     for rank, (name, role) in enumerate(launch.replicas()):
         if only not in (None, name):
             continue
         home = paths.home(launch.attempt, name)
         runtime = runtimes[role.program.runtime]
-        replicas.append(
-            plan_member(
-                Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, cluster_maps)
-            )
-        )
+        member = Member(launch, gang, rank, role, runtime, binds, scratch, layout, home, stage, cluster_maps)
+        if wanted := role.program.root:
+            member = member._replace(image=images[wanted], root=names.index(wanted))
+        replicas.append(plan_member(member))
     policy = launch.spec.policy
     note = {str(peer.name): (peer.address, peer.ports) for peer in gang}
     sandbox = "".join(option + "\0" for option in layout.sandbox)
     mounts = [(bind.root, bind.parts) for bind in binds]
-    shared = Shared(mounts, stage, cluster_maps, hosts, sandbox, seal, layout.own_network)
+    shared = Shared(mounts, stage, cluster_maps, hosts, sandbox, seal, layout.own_network, env or {})
+    if images:
+        options = "".join(option + "\0" for option in layout.image_sandbox)
+        roots = [image.layers for image in images.values()]
+        shared = msgspec.structs.replace(shared, image_sandbox=options, roots=roots)
     return GangPlan(
         str(launch.attempt),
         note,
@@ -234,6 +191,7 @@ def plan_gang(
         allowance(launch),
         layout.uid,
         _disk(launch, layout.disk),
+        [image.digest for image in images.values()],
     )
 
 
@@ -260,6 +218,8 @@ def hosts_file(gang: Gang, domain: str) -> str:
 
 
 def plan_member(member: Member) -> ReplicaPlan:
+    if member.image:
+        return _in_image(member, member.image)
     argv = list(member.role.program.argv)
     if not argv:
         raise Impossible(f"role {member.role.name} has no command")
@@ -284,8 +244,7 @@ def _sandboxed(member: Member, argv: list[str]) -> ReplicaPlan:
         options += ("--bind", f"{home}/{_SCRATCH}/{number}", path)
     for source, target in inner:
         options += ("--ro-bind", source, target)
-    for number, bind in enumerate(binds):
-        options += ("--ro-bind" if bind.read_only else "--bind", f"{member.stage}/{number}", bind.target)
+    options += _binds(member)
     if layout.gpu_devices:
         for number in member.gpus:
             options += ("--dev-bind", f"/dev/nvidia{number}", f"/dev/nvidia{number}")
@@ -296,7 +255,8 @@ def _sandboxed(member: Member, argv: list[str]) -> ReplicaPlan:
         argv, spill = [member.runtime.python, "-I", "-S", "-c", _UNSPILL.format(fd=SPILL)], argv
     cwd = member.launch.spec.working_dir or (binds[0].target if binds else WORKSPACE)
     options += ("--chdir", cwd)
-    own = {"PATH": f"{SHIMS}:{SYSTEM_PATH}", "HOME": WORKSPACE, "PWD": cwd, "TURNOUT_ROOT": ""}
+    own = {"PATH": member.runtime.search_path(SHIMS), "HOME": WORKSPACE, "PWD": cwd, "TURNOUT_ROOT": ""}
+    own |= _names(_user_name(member))
     own |= {f"TURNOUT_MOUNT_{number}": bind.target for number, bind in enumerate(binds)}
     own |= convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
     passwd = ""
@@ -304,6 +264,61 @@ def _sandboxed(member: Member, argv: list[str]) -> ReplicaPlan:
         options += ("--uid", str(member.role.program.user))
         passwd = _passwd(member, own["HOME"])
     return _replica(member, argv, own, "/", dirs=dirs, sandbox=options, spill=spill, passwd=passwd)
+
+
+def _binds(member: Member) -> list[str]:
+    options: list[str] = []
+    for number, bind in enumerate(member.binds):
+        options += ("--ro-bind" if bind.read_only else "--bind", f"{member.stage}/{number}", bind.target)
+    return options
+
+
+def _in_image(member: Member, image: ImageRoot) -> ReplicaPlan:
+    """The image is the root directory, with the job's mounts on top. Home and working directory are the image's."""
+    program, layout, spec = member.role.program, member.layout, member.launch.spec
+    argv, user = image_rules.argv(image, program), image_rules.user(image, program)
+    if len(argv) > _MAX_ARGUMENTS:
+        raise Impossible(
+            f"the command line has {len(argv)} words; in an image at most {_MAX_ARGUMENTS} are possible"
+        )
+    options = ["--hostname", member.me.host, "--uid", str(user.uid), "--gid", str(user.gid)]
+    options += ("--ro-bind", f"{member.home}/space/box/out", STREAM_PIPES)
+    # For the modules in it. It is not on PATH: the image has its own Python.
+    options += ("--ro-bind", member.runtime.shims, SHIMS)
+    # Not as private directories: they would hide what the image has there.
+    for path in member.scratch:
+        options += ("--dir", path)
+    options += _binds(member)
+    own = {"PATH": image_rules.DEFAULT_PATH, "HOME": user.home, **_names(user.name), **dict(image.env)}
+    if member.gpus and layout.gpu_devices:
+        own |= _add_gpus(member, options, own | member.role.env)
+    cwd = spec.working_dir if spec.working_dir not in ("", WORKSPACE) else image.working_dir or "/"
+    options += ("--chdir", cwd)
+    own |= {"PWD": cwd, "TURNOUT_ROOT": ""}
+    own |= {f"TURNOUT_MOUNT_{number}": bind.target for number, bind in enumerate(member.binds)}
+    own |= convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
+    return _replica(member, argv, own, "/", sandbox=options)
+
+
+def _add_gpus(member: Member, options: list[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Adds the options that show the replica's GPUs and the driver. Returns the variables for that."""
+    if member.layout.gpu_driver is None:
+        raise Impossible(
+            "this machine has no description of what images need to use its GPUs; "
+            "make it with `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
+        )
+    try:
+        edits = member.layout.gpu_driver.of(member.gpus)
+    except LookupError as error:
+        raise Impossible(str(error)) from None
+    for here, inside in edits.devices:
+        options += ("--dev-bind", here, inside)
+    for here, inside in edits.mounts:
+        options += ("--ro-bind", here, inside)
+    for leads_to, inside in edits.links:
+        options += ("--symlink", leads_to, inside)
+    libraries = ":".join(filter(None, (env.get("LD_LIBRARY_PATH", ""), *edits.libraries)))
+    return dict(edits.env) | ({"LD_LIBRARY_PATH": libraries} if edits.libraries else {})
 
 
 def _passwd(member: Member, home: str) -> str:
@@ -324,11 +339,11 @@ def _bare(member: Member, argv: list[str]) -> ReplicaPlan:
     home, binds = member.home, member.binds
     real_paths = _real_paths(member)
     own = {
-        "PATH": f"{member.runtime.shims}:{SYSTEM_PATH}",
+        "PATH": member.runtime.search_path(member.runtime.shims),
         "HOME": f"{home}/space/work",
         "TMPDIR": f"{home}/space/tmp",
         "TURNOUT_ROOT": f"{home}/{FARM}",
-    }
+    } | _names(_user_name(member))
     own |= {f"TURNOUT_MOUNT_{number}": bind.source for number, bind in enumerate(binds)}
     dialect = convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
     own |= {name: rewrite(text, real_paths) for name, text in dialect.items()}
@@ -351,6 +366,7 @@ def _bare(member: Member, argv: list[str]) -> ReplicaPlan:
 def _real_paths(member: Member) -> dict[str, str]:
     """The real path of each target, inner targets first, so that the first match is the right one."""
     real_paths = {bind.target.rstrip("/"): bind.source for bind in member.binds}
+    real_paths[SHIMS] = member.runtime.shims
     if not member.scratch:
         return real_paths
     real_paths |= {path: f"{member.home}/{FARM}{path}" for path in member.scratch}
@@ -373,7 +389,7 @@ def _replica(
 ) -> ReplicaPlan:
     resources = member.role.resources
     user = member.role.env if env is None else env
-    service = own | _environment(member)
+    service = {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"} | own | _environment(member)
     completed = tasks(member.launch, member.me)
     completed = {name: completed.get(name, "") for name in member.maps}
     if member.role.late:
@@ -393,6 +409,10 @@ def _replica(
         spill=spill or [],
         passwd=passwd,
         shell=member.launch.spec.opens_shells,
+        root=member.root,
+        notice=member.role.program.notice,
+        # Also for the sake of variables that come from the image.
+        withheld=withheld(own | user),
         millicores=resources.millicores,
         cpu=resources.millicores / CORE,
         memory=resources.memory,
@@ -400,20 +420,18 @@ def _replica(
     )
 
 
+def _names(user: str) -> dict[str, str]:
+    return {"USER": user, "LOGNAME": user}
+
+
 def _environment(member: Member) -> dict[str, str]:
     """Variables of every replica, with or without a sandbox. The user's variables override them."""
-    user = _user_name(member)
-    env = {
-        "USER": user,
-        "LOGNAME": user,
-        "LANG": "C.UTF-8",
-        "HOSTNAME": member.me.host,
-        "PYTHONUNBUFFERED": "1",
-        "TURNOUT_JOB": str(member.launch.attempt.job),
-    }
+    env = {"HOSTNAME": member.me.host, "TURNOUT_JOB": str(member.launch.attempt.job)}
     dialect = convention(member.launch.dialect)
     if len(member.gang) > 1 or dialect.ranks_single_replica:
-        env |= variables(member.gang, member.rank, dialect.by_name and bool(member.layout.sandbox))
+        env |= variables(
+            member.gang, member.rank, dialect.by_name and bool(member.layout.sandbox) and member.layout.names
+        )
     if member.launch.spec.dashboard and member.rank == 0:
         env[DASHBOARD_PORT] = str(member.me.ports[-1])
     if member.gpus or member.layout.gpus:

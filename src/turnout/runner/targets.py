@@ -5,6 +5,8 @@ import posixpath
 from typing import NamedTuple
 
 SHIMS = "/opt/turnout/bin"
+MODULES_ZIP = "modules.zip"
+"""Modules for programs, beside the shims, so that they need no mount of their own."""
 FARM = "space/tmp/root"
 """Without a sandbox: the tree that a sandbox would show, in the replica's directory. It is removed with the workspace.
 """

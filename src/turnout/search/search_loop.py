@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 from bisect import bisect_right
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from turnout.errors import AlreadyExists, Invalid, NotFound, NotStored, TimedOut, TurnoutError, WrongState
@@ -35,13 +35,22 @@ class _OutOfDate(TurnoutError):
 
 class SearchLoop:
     def __init__(
-        self, job_id: int, store: Store, trial_runner: TrialRunner, study: StudyClient, limits: Limits
+        self,
+        job_id: int,
+        store: Store,
+        trial_runner: TrialRunner,
+        study: StudyClient,
+        limits: Limits,
+        on_waiting: Callable[[bool], None],
     ) -> None:
+        """`on_waiting`: called when the search begins to wait (none of its trials runs), and when it no longer does."""
         self._study = study
         self._limits = limits
         self._job_id = job_id
         self._store = store
         self._trial_runner = trial_runner
+        self._on_waiting = on_waiting
+        self._waits = True
         self._trials_changed = asyncio.Event()
         self._monitors: dict[int, TrialMonitor] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -118,7 +127,14 @@ class SearchLoop:
                 await self._advance(job, wanted=job.reason is None)
                 if job.reason is None and self._all_tried() and not self._monitors:
                     await self._finish()
+                self._report_waiting()
                 await wait_any(changed, self._trials_changed)
+
+    def _report_waiting(self) -> None:
+        waits = all(monitor.queued for monitor in self._monitors.values())
+        if waits != self._waits:
+            self._waits = waits
+            self._on_waiting(waits)
 
     async def _advance(self, job: Job, *, wanted: bool) -> None:
         """Store the results of ended trials and start new ones, in one commit."""

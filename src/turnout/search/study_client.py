@@ -37,6 +37,7 @@ SCAN_SECONDS = 20.0
 REQUEST_SECONDS = 300.0
 """How long an algorithm may take for one point."""
 _TRIES = 3
+_installed: set[str] = set()
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +45,12 @@ Curves = Mapping[int, Curve]
 
 
 def missing_packages() -> list[str]:
-    """The modules of the extra `search` that are not installed; imports none of them."""
-    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    """The modules of the extra `search` that are not installed; imports none of them.
+
+    Looks for each on disk until it was found once, because every new search asks.
+    """
+    _installed.update(name for name in PACKAGES if name not in _installed and importlib.util.find_spec(name))
+    return [name for name in PACKAGES if name not in _installed]
 
 
 class StudyClient:

@@ -38,6 +38,8 @@ _SAVE_ROWS = 50
 """Measurements that are stored at once. With up to 300 of the next page, a commit is still quick: see SqliteDriver."""
 _PAGES = 7
 """Pages of lines that are read at a time."""
+_REPORTS_AT_ONCE = 50
+"""Reports that are added before other tasks get a turn."""
 _LONGEST_QUOTE = 200
 _SCAN_TRIES = 2
 """How often a scan is tried: a slow one may have waited for other searches. After that, no line is scanned."""
@@ -206,8 +208,10 @@ class TrialMonitor:
     async def _read(self, job: Job) -> bool:
         """Read one page; True if it was the last."""
         lines, cursor, over = await self._trial_runner.lines(job, self._cursor)
-        for report in await self._reports(lines):
+        for count, report in enumerate(await self._reports(lines), 1):
             self._metrics.add(report)
+            if count % _REPORTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._last_line = next((line for _, line in reversed(lines) if line.strip()), self._last_line)
         self._cursor = cursor
         self._unsaved_lines += len(lines)

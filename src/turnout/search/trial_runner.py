@@ -5,12 +5,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from turnout.job import Job, Measurement, Reason, State, Trial
+from turnout.job import Job, LiveSearch, Measurement, Reason, State, Trial
 
 
 class TrialRunner(Protocol):
     def live_searches(self) -> list[int]:
         """The ids of the searches that have not ended."""
+        ...
+
+    def live_search(self, job_id: int) -> LiveSearch | None:
+        """None if it has ended, or if the job is not a search."""
         ...
 
     def watch(self, job_id: int) -> AbstractContextManager[asyncio.Event]:

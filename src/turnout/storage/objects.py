@@ -1,7 +1,7 @@
 """Objects by their URL, in embedded and in remote buckets: `cos:// obs:// gs:// s3://`."""
 
 from collections.abc import AsyncIterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from turnout import pools
 from turnout.errors import Invalid, WrongState
@@ -17,8 +17,22 @@ from turnout.storage.storage import Storage
 if TYPE_CHECKING:
     from turnout.storage.remote.backend import RemoteBackend
 
+_EMBEDDED_SCHEMES = ("gs", "s3", "obs", "cos")
+"""Any of them leads to an embedded bucket, unless the settings say that the scheme is remote."""
 _PATIENCE = 20.0
 """Seconds for which a failing store is retried while a caller waits."""
+
+
+class Bucket(NamedTuple):
+    name: str
+    url: str
+    """With a scheme that leads to it."""
+    created: int | None
+    """None for a remote one."""
+    store: str = ""
+    """The URL that the settings give a remote bucket; empty for an embedded one."""
+    shared: bool = False
+    """Whether other projects may use it too."""
 
 
 class Objects:
@@ -28,9 +42,19 @@ class Objects:
         self._storage = storage
         self._remote: dict[str, RemoteBackend] = {}
 
-    async def buckets(self, project: str) -> list[tuple[str, int]]:
-        """The embedded buckets: their names, and when they were created (ns)."""
-        return await pools.disk.run(project, self._storage.embedded.buckets, project)
+    async def buckets(self, project: str) -> list[Bucket]:
+        """The buckets that this project may use: the embedded ones, and the remote ones that the settings name."""
+        return await pools.disk.run(project, _buckets, self._storage, project)
+
+    async def make_bucket(self, name: str, project: str) -> None:
+        """Makes an embedded bucket. Raises AlreadyExists, Denied for a name of another project, or Invalid."""
+        self._check_embedded(name)
+        await pools.disk.run(project, self._storage.embedded.make_bucket, name, project)
+
+    async def remove_bucket(self, name: str, project: str) -> None:
+        """Raises WrongState if it has objects or a job mounts it; NotFound; Invalid for a remote bucket."""
+        self._check_embedded(name)
+        await pools.disk.run(project, self._storage.embedded.remove_bucket, name, project)
 
     async def is_shared(self, url: str, project: str) -> bool:
         """Whether the URL is in an embedded bucket that other projects can change."""
@@ -99,6 +123,12 @@ class Objects:
         backend = await self._remote_backend(path.settings, f"{scheme}://{bucket}", project)
         return await backend.presence(path.prefix)
 
+    def _check_embedded(self, name: str) -> None:
+        if all(self._storage.remote.settings(scheme, name) for scheme in _EMBEDDED_SCHEMES):
+            raise Invalid(
+                f"{name!r} is in a remote object store: make and remove buckets there", field="name"
+            )
+
     async def _object(self, url: str, project: str) -> "tuple[EmbeddedBackend | RemoteBackend, str]":
         backend, key = await self._backend(url, project)
         if not key:
@@ -117,6 +147,22 @@ class Objects:
         if name not in self._remote:
             self._remote[name] = await pools.network.run(project, _open, settings, name)
         return self._remote[name]
+
+
+def _buckets(storage: Storage, project: str) -> list[Bucket]:
+    remote, embedded = storage.remote, storage.embedded
+    scheme = next((one for one in _EMBEDDED_SCHEMES if one not in remote.schemes), "")
+    found = [
+        Bucket(name, f"{scheme}://{name}", created, shared=embedded.is_shared(name, project))
+        for name, created in embedded.buckets(project)
+        if scheme and remote.settings(scheme, name) is None
+    ]
+    found += [
+        Bucket(name, f"{settings.scheme}://{name}", None, store=settings.url)
+        for name, settings in remote.buckets.items()
+        if remote.private.get(name, project) == project
+    ]
+    return sorted(found, key=lambda bucket: bucket.name)
 
 
 def _open(settings: RemoteSettings, name: str) -> "RemoteBackend":

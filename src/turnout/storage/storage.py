@@ -63,7 +63,7 @@ class Storage:
 
         `open_to_all`: every project may use every embedded bucket.
         """
-        self._remote = remote
+        self.remote = remote
         self._buckets = Buckets(buckets, owners, open_to_all)
         self.embedded = EmbeddedStore(self._buckets, ring)
         self._host = HostPaths(host_paths, data)
@@ -134,7 +134,7 @@ class Storage:
     def _locate(self, source: str, place: Source, project: str) -> Location:
         match place:
             case InBucket():
-                remote = self._remote.find(source, place, project)
+                remote = self.remote.find(source, place, project)
                 return remote or EmbeddedPath(self.embedded, source, place, project)
             case OnHost(path):
                 return HostPath(self._host, source, path)

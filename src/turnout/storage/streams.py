@@ -1,5 +1,6 @@
 """Streams between sockets and files. File access runs in threads."""
 
+import asyncio
 import os
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Callable
@@ -9,6 +10,41 @@ from turnout import pools
 from turnout.errors import Invalid, TurnoutError
 
 PIECE = 256 << 10
+_LARGEST = 1 << 20
+_SHARED = 8 << 20
+
+
+class ReadAhead:
+    """How much of a file to read while a client still receives the piece before: more if it has received much.
+
+    All streams share what they may hold beyond a small piece each, so that many slow clients take little memory.
+    """
+
+    _left = _SHARED
+
+    def __init__(self) -> None:
+        self._sent = self._held = 0
+
+    def next(self, piece: int, rest: int) -> int:
+        """`piece`: the bytes that are being sent; `rest`: those that are left. 0: read when the piece has been sent."""
+        self._sent += piece
+        ahead = min(rest, max(PIECE, min(self._sent, _LARGEST)))
+        beyond = max(piece - PIECE, 0)
+        if self._hold(beyond + ahead):
+            return ahead
+        # There was room for this piece when it was read.
+        self._hold(min(beyond, self._held))
+        return 0
+
+    def close(self) -> None:
+        self._hold(0)
+
+    def _hold(self, size: int) -> bool:
+        left = ReadAhead._left + self._held - size
+        if left < 0:
+            return False
+        ReadAhead._left, self._held = left, size
+        return True
 
 
 class FileStream:
@@ -30,13 +66,27 @@ class FileStream:
         return self
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while self._start < self._end:
-            wanted = min(PIECE, self._end - self._start)
-            piece = await pools.disk.run(self._project, self._pread, wanted, self._start)
-            if not piece:
-                raise TurnoutError("the file became shorter while it was read")
-            self._start += len(piece)
-            yield piece
+        """While a piece is sent, the next one is read."""
+        ahead = ReadAhead()
+        reading: asyncio.Future[bytes] | None = None
+        try:
+            while self._start < self._end:
+                reading = reading or self._read(PIECE)
+                piece = await reading
+                if not piece:
+                    raise TurnoutError("the file became shorter while it was read")
+                self._start += len(piece)
+                size = ahead.next(len(piece), self._end - self._start)
+                reading = self._read(size) if size else None
+                yield piece
+        finally:
+            ahead.close()
+            if reading:  # the file is closed after this, and its descriptor may be reused
+                await asyncio.wait((reading,))
+
+    def _read(self, size: int) -> asyncio.Future[bytes]:
+        size = min(size, self._end - self._start)
+        return asyncio.ensure_future(pools.disk.run(self._project, self._pread, size, self._start))
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -312,7 +312,7 @@ BY_FILE: dict[str, Any] = WHOLE | {
 def algorithm(document: dict[str, Any] = ALGORITHM, id: str = ALGORITHM_ID) -> Asset:
     """As the store would have it."""
     decoded = decode.decode_algorithm(json.dumps(document).encode())
-    stored = stored_algorithm(decoded, SETTINGS, "somebody")
+    stored = stored_algorithm(decoded, "somebody")
     name = document["metadata"]["name"]
     return Asset("p1", "algorithm", id, "0", name, 0, 0, json.dumps(stored).encode())
 
@@ -329,7 +329,8 @@ def new_job(
 
 def row(new: NewJob, **fields: Any) -> Job:
     """The job that comes of it."""
-    base: dict[str, Any] = {"state": State.QUEUED, "priority": 1, "created": 10**18, "updated": 10**18}
+    base: dict[str, Any] = {"state": State.QUEUED, "priority": new.spec.policy.priority}
+    base |= {"created": 10**18, "updated": 10**18}
     return Job(
         1_637_045_545_982 << 20,
         new.project,

@@ -145,5 +145,5 @@ def test_a_mutated_job_is_a_job_or_a_clean_refusal(document: dict[str, Any]):
 @given(mutated((ALGORITHM | {"advanced_config": {"auto_search": SEARCH}},)))
 def test_a_mutated_algorithm_is_one_or_a_clean_refusal(document: dict[str, Any]):
     with contextlib.suppress(TurnoutError):
-        stored = stored_algorithm(decode.decode_algorithm(json.dumps(document).encode()), SETTINGS)
+        stored = stored_algorithm(decode.decode_algorithm(json.dumps(document).encode()))
         decode.decode_algorithm(json.dumps(stored).encode())

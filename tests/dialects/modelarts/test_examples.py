@@ -12,7 +12,6 @@ from tests.dialects.modelarts.conftest import CONFIG
 from tests.dialects.modelarts.driving import Cloud, get, put, refused, send
 from tests.dialects.modelarts.examples import ALGORITHM, ALGORITHM_ID, ONE, TWO
 from tests.running import Service, reachable_directory, running
-from turnout import config
 from turnout.dialects.modelarts import decode
 from turnout.dialects.modelarts.algorithms.document import stored_algorithm
 from turnout.job import Asset
@@ -57,7 +56,7 @@ SHOW = "import os, sys; print(sys.argv, os.environ['MA_NUM_GPUS'])"
 
 async def store_algorithm(service: Service) -> None:
     document = decode.decode_algorithm(json.dumps(ALGORITHM).encode())
-    stored = stored_algorithm(document, config.Settings())
+    stored = stored_algorithm(document)
     store = Store.open("", Paths(service.data).database)
     await store.assets.create(
         Asset("default", "algorithm", ALGORITHM_ID, "0", "ttt-obs-gpu", 1, 1, json.dumps(stored).encode())

@@ -16,7 +16,6 @@ from tests.dialects.modelarts.examples import (
     ONE,
     POOLED,
     SEARCH,
-    SETTINGS,
     TASKS,
     TWO,
     WHOLE,
@@ -104,7 +103,7 @@ def test_what_an_algorithm_can_search_is_kept():
     document = changed(ALGORITHM, "job_config.parameters", declared)
     document["advanced_config"] = {"auto_search": SEARCH}
     decoded = decode.decode_algorithm(json.dumps(document).encode())
-    assert stored_algorithm(decoded, SETTINGS)["advanced_config"]["auto_search"] == SEARCH
+    assert stored_algorithm(decoded)["advanced_config"]["auto_search"] == SEARCH
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document["metadata"]["name"])

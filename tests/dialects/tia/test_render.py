@@ -1,13 +1,15 @@
 """Jobs as TI-A shows them."""
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.dialects.tia import account, render, wire
+from turnout.access import tencent_account as account
+from turnout.dialects.tia import render, wire
 from turnout.job import Job, Reason, Replica, ReplicaName, ReplicaState, State, from_uuid
 from turnout.service import JobView, Line
 
@@ -17,7 +19,7 @@ AT = 1527040800 * 10**9
 ID = 1234567890123456789
 
 
-def job(state: State = State.RUNNING, reason: Reason | None = None, message: str = "", **fields: int) -> Job:
+def job(state: State = State.RUNNING, reason: Reason | None = None, message: str = "", **fields: Any) -> Job:
     names = ("default", "tia", "tia:ap-beijing", "test-job", "test-job", "ap-beijing")
     return Job(ID, *names, state, 0, AT, AT, reason=reason, message=message, **fields)
 

@@ -16,6 +16,7 @@ from turnout.config import Settings
 from turnout.dialects import Context
 from turnout.dialects.tia import Tia, actions
 from turnout.service import Jobs, Logs
+from turnout.service.images import ImageRules
 
 KEYS = Keys(Key("AKIDX", "a-secret-of-mine", "default", root=True))
 HEADERS = [(b"host", b"x"), (b"x-tc-action", b"ListJobs"), (b"x-tc-version", b"2018-02-26")]
@@ -49,11 +50,19 @@ async def call(jobs: Jobs, *messages: dict[str, Any]) -> list[Any]:
         sweeper=unused,
         sources=unused,
         clusters=unused,
+        images=ImageRules(),
+        runtimes=unused,
+        image_cache=unused,
+        audit=unused,
+        webhooks=unused,
         keys=KEYS,
+        page_sessions=unused,
         settings=Settings(no_auth=True),
         bodies=Bodies(),
         web_access=unused,
         home_page=no_page,
+        submit={},
+        conversions={},
         clock=time.time_ns,
     )
     dialect = Tia(context)

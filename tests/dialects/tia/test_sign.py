@@ -68,7 +68,7 @@ def signature_v3(
 def v3(
     given: dict[bytes, bytes], method: str = "POST", query: bytes = b"", body: bytes = BODY, now: float = NOW
 ) -> Key:
-    return sign.verify_v3(find, method, query, given, body, now)
+    return sign.verify_v3(sign.read_v3(find, given, now), method, query, given, body)
 
 
 def code(raised: pytest.ExceptionInfo[TurnoutError]) -> str:
@@ -141,7 +141,7 @@ def test_the_example_of_tencents_page_on_signature_v3(ending: str, signature: st
         b"host": b"cvm.tencentcloudapi.com",
         b"x-tc-timestamp": b"1551113065",
     }
-    assert sign.verify_v3(lambda _: key, "POST", b"", given, body, 1551113065) == key
+    assert sign.verify_v3(sign.read_v3(lambda _: key, given, 1551113065), "POST", b"", given, body) == key
 
 
 # What real clients do differently.
@@ -255,7 +255,7 @@ def test_an_authorization_of_another_form(authorization: str):
 
 def test_an_unknown_key():
     with pytest.raises(Unauthenticated) as raised:
-        sign.verify_v3(lambda _: None, "POST", b"", headers(V3_POST), BODY, NOW)
+        sign.read_v3(lambda _: None, headers(V3_POST), NOW)
     assert code(raised) == "AuthFailure.SecretIdNotFound"
 
 

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from turnout import errors
 from turnout.dialects.modelarts import reply
 from turnout.errors import Invalid, TurnoutError
+from turnout.service import calls
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ _CODES: dict[type[TurnoutError], str] = {
     errors.AlreadyExists: JOB_EXISTS,
     errors.WrongState: NOT_STOPPABLE,
     errors.Unavailable: OVER_QUOTA,
+    errors.OverQuota: OVER_QUOTA,
     errors.Unsupported: UNSUPPORTED,
     errors.Busy: TOO_MANY,
     errors.TimedOut: STORE_TROUBLE,
@@ -180,6 +182,7 @@ def response(error: TurnoutError) -> Response:
 
 def error_response(code: str, message: str) -> Response:
     """Always has all three keys: without error_msg or error_code the SDK derives a code from the status."""
+    calls.refused(code)
     solution = _SOLUTIONS.get(code, _SOLUTION)
     body = {"error_msg": message, "error_code": code, "error_solution": solution}
     return reply.json(body, _STATUS.get(code, 400))

@@ -25,7 +25,7 @@ from turnout.dialects.modelarts.observe import handlers as observe
 from turnout.dialects.modelarts.observe import log_handlers
 from turnout.dialects.modelarts.search import handlers as search
 from turnout.errors import Invalid, TurnoutError
-from turnout.service import Caller
+from turnout.service import Caller, calls
 
 ROUTES: Routes = [
     *jobs.ROUTES,
@@ -43,6 +43,8 @@ ROUTES: Routes = [
 ]
 
 BODY_LIMIT = 12 << 20
+_READS = ("training-job-searches", "filter", "count", "securitytokens")
+"""The last parts of the paths whose POST changes nothing."""
 _LOGIN = ("v3", "auth", "tokens")
 
 
@@ -88,7 +90,10 @@ class Endpoint:
         parts = tuple(unquote(part) for part in raw.decode("latin-1").split("/") if part)
         is_login = parts == _LOGIN and method == "POST"
         with context.bodies.open(bodies.STRANGER if is_login else self._sender(headers)) as reservation:
-            body = await read_body(reservation, headers, receive, BODY_LIMIT, late=errors.BAD_JSON)
+            arrived = scope.get(bodies.ARRIVED, False)
+            body = await read_body(
+                reservation, headers, receive, BODY_LIMIT, arrived=arrived, late=errors.BAD_JSON
+            )
             if body is None:
                 return None
             request = Request({**scope, "path_params": {}}, _replay(body, receive))
@@ -96,6 +101,7 @@ class Endpoint:
                 return await iam.login(context, request)
             signed = sign.SignedRequest(method, raw, scope["query_string"], headers, body)
             caller = self._caller(signed, _project(parts))
+            calls.identify(caller.key, caller.project, changes=None if _may_change(parts) else False)
             match = self._table.find(method, parts)
             _check(match.parameters)
             request.scope["path_params"] = match.parameters
@@ -158,6 +164,11 @@ class _RouteTree:
         if match is None and self._parameter:
             return self._parameter._walk(rest, (*values, part))
         return match
+
+
+def _may_change(parts: tuple[str, ...]) -> bool:
+    """Reports come from programs and become events of their job."""
+    return parts[-1:] not in {(last,) for last in _READS} and parts[-2:-1] != ("reports",)
 
 
 def _project(parts: tuple[str, ...]) -> str:

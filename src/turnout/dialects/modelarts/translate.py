@@ -17,7 +17,9 @@ from turnout.dialects.modelarts.jobs import channels, parameters, run_options
 from turnout.dialects.modelarts.names import DEFAULT_WORKSPACE, DIALECT, scope_of
 from turnout.dialects.modelarts.program import build
 from turnout.dialects.modelarts.search import config_file, definition
+from turnout.errors import Invalid, Unsupported
 from turnout.job import Asset, Mount, NewJob, Role, Search, Spec
+from turnout.service.images import ImageRules
 
 ROLE = "worker"
 TEMPLATE = "job_template"
@@ -41,6 +43,20 @@ class TranslationContext(NamedTuple):
     settings: config.Settings
     user: str = ""
     """The id of the caller's key."""
+    images: ImageRules | None = None
+
+    def settle(self, built: build.BuiltProgram, cluster: str, notes: list[str]) -> build.BuiltProgram:
+        """With what stands for its image or engine. Raises Invalid."""
+        more: dict[str, None] = {}
+        rules = self.images or ImageRules.of(self.settings)
+        try:
+            program = rules.settle(built.program, self.project, cluster, more)
+        except (Invalid, Unsupported) as error:
+            raise invalid(errors.NO_COMMAND, "engine.image_url", f": {error.message}.") from None
+        notes += more
+        if program.image and program.runtime not in ("", built.program.runtime):
+            program = msgspec.structs.replace(program, wants=f"the image {program.image}")
+        return built._replace(program=program)
 
 
 class _Parts(NamedTuple):
@@ -99,6 +115,7 @@ def new_job(
             policy=policy,
             logs=run_options.log_export(paths, translation.settings, notes),
             debug=spec.runtime_type == DEBUG,
+            notify=run_options.notify(spec.notification, translation.settings, notes),
             search=parts.search,
         ),
         document=_encode(stored),
@@ -177,9 +194,19 @@ def _from_algorithm(
         trial_inputs=trial_inputs if config is None else build.TrialInputs(_framework(run)),
         failure=failure,
     )
-    built = build.build_program(request, translation.settings, notes)
+    built = build.build_program(request, notes)
+    built = translation.settle(built, resolved.cluster, notes)
     flavor.check_fits(resolved, merged.requirements, built.engine.ascend, "spec.resource")
-    role = Role(ROLE, built.program, resolved.nodes, resolved.resources, built.env, leads=True)
+    role = Role(
+        ROLE,
+        built.program,
+        resolved.nodes,
+        resolved.resources,
+        built.env,
+        leads=True,
+        machine=resolved.flavor.id,
+        accelerator=resolved.flavor.product,
+    )
     stored = {
         "algorithm": _stored_algorithm(run, built, request),
         "resource": flavor.stored(resource, resolved),
@@ -273,9 +300,19 @@ def _add_task(
         not resolved.pool,
         index,
     )
-    built = build.build_program(request, translation.settings, notes)
+    built = build.build_program(request, notes)
+    built = translation.settle(built, resolved.cluster, notes)
     flavor.check_fits(resolved, [], built.engine.ascend, f"tasks[{index}].task_resource")
-    role = Role(name, built.program, resolved.nodes, resolved.resources, built.env, leads=not index)
+    role = Role(
+        name,
+        built.program,
+        resolved.nodes,
+        resolved.resources,
+        built.env,
+        leads=not index,
+        machine=resolved.flavor.id,
+        accelerator=resolved.flavor.product,
+    )
     parts.stored["tasks"].append(_stored_task(task, resolved, built, request, name))
     scratch = tuple(dict.fromkeys((*parts.scratch, *built.scratch)))
     mounts = [*parts.mounts, *(mount for mount in built.mounts if mount not in parts.mounts)]

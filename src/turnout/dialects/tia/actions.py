@@ -10,7 +10,7 @@ import msgspec
 from turnout.dialects import Context
 from turnout.dialects.tia import render, translate, wire
 from turnout.errors import Denied, Invalid, NotFound, TimedOut
-from turnout.job import NewJob
+from turnout.job import Job, NewJob
 from turnout.service import Caller, JobView
 
 ALIASES = {"ListJob": "ListJobs", "QueryLog": "QueryLogs", "ListModel": "ListModels"}
@@ -30,6 +30,7 @@ class Actions:
         self._jobs = context.jobs
         self._logs = context.logs
         self._runtimes = context.settings.runtimes
+        self._images = context.images
         self._sources = context.sources
         self._started = time.monotonic()
 
@@ -43,13 +44,16 @@ class Actions:
         }
 
     async def create_job(self, caller: Caller, request: wire.CreateJob, request_id: str) -> wire.JobResponse:
-        new = translate.new_job(request, caller.project, self._runtimes)
+        job = await self.submit(caller, request)
+        uptime = time.monotonic() - self._started
+        return wire.JobResponse(request_id, render.created_job(job, request, uptime))
+
+    async def submit(self, caller: Caller, request: wire.CreateJob) -> Job:
+        new = translate.new_job(request, caller.project, self._runtimes, self._images)
         self._jobs.check_cluster(request.cluster, "Cluster")
         if new.spec.mounts:
             new = msgspec.structs.replace(new, notes=(*new.notes, *await self._check_mounts(caller, new)))
-        job = await self._jobs.create(caller, new)
-        uptime = time.monotonic() - self._started
-        return wire.JobResponse(request_id, render.created_job(job, request, uptime))
+        return await self._jobs.create(caller, new)
 
     async def _check_mounts(self, caller: Caller, new: NewJob) -> list[str]:
         """Returns notes for the user. Raises Denied for another project's bucket, and Invalid."""

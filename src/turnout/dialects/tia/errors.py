@@ -67,6 +67,7 @@ _CODES: dict[type[TurnoutError], tuple[str, ...]] = {
     errors.AlreadyExists: (EXISTS, INVALID),
     errors.WrongState: (UNAVAILABLE, INVALID),
     errors.Unavailable: (UNAVAILABLE, NOT_FOUND),
+    errors.OverQuota: (UNAVAILABLE,),
     errors.Unsupported: (INVALID,),
     errors.Busy: (TOO_MANY,),
     errors.TimedOut: (TIMED_OUT, INTERNAL),

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 import msgspec
 
-from turnout.dialects.tia import account, wire
+from turnout.access import tencent_account as account
+from turnout.dialects.tia import wire
 from turnout.job import Job, Reason, Replica, ReplicaName, ReplicaState, State, host_name, to_uuid
 from turnout.service import JobView, Line
 
@@ -45,7 +46,7 @@ _SELF_EVIDENT = frozenset({Reason.SUCCEEDED, Reason.PROGRAM_FAILED})
 
 def created_job(job: Job, request: wire.JobFields, uptime: float) -> wire.Job:
     """The response to CreateJob: the request, the time with Go's monotonic part, and no state."""
-    rendered = wire.Job(**{name: getattr(request, name) for name in wire.JobFields.__struct_fields__})
+    rendered = wire.Job(**msgspec.structs.asdict(request))
     seconds, fraction = divmod(job.created, _SECOND)
     rendered.create_time = f"{_china_time(seconds)}.{fraction:09d} +0800 CST m=+{uptime:.9f}"
     rendered.message = CREATING

@@ -16,12 +16,15 @@ from starlette.types import Receive, Scope, Send
 from turnout import bodies
 from turnout.access import may_use
 from turnout.bodies import Reservation, Sender, read_body
-from turnout.dialects import Context
+from turnout.dialects import Context, Conversion
 from turnout.dialects.tia import errors, form_parameters, sign, translate, wire
 from turnout.dialects.tia.actions import ALIASES, Actions
+from turnout.dialects.tia.convert import convert
 from turnout.dialects.tia.decode import from_pairs, json_decoder
 from turnout.errors import Invalid, NotFound, TooLarge, TurnoutError, Unauthenticated, Unsupported
-from turnout.service import Caller
+from turnout.job import Job
+from turnout.job.portable import Portable
+from turnout.service import Caller, calls
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,8 @@ FORM_LIMIT = 1 << 20
 JSON_LIMIT = 10 << 20
 
 UNSUPPORTED_ACTIONS = frozenset({"CreateModel", "DescribeModel", "ListModels", "DeleteModel", "InstallAgent"})
+
+_CHANGES = frozenset({"CreateJob", "DeleteJob"})
 
 _encode = msgspec.json.Encoder().encode
 _HEADERS = [(b"content-type", b"application/json")]
@@ -62,6 +67,7 @@ class _Call(NamedTuple):
 class Tia:
     name = translate.DIALECT
     make_trial_job = None
+    conversion = Conversion(Portable, convert)
 
     def __init__(self, context: Context) -> None:
         self._keys = context.keys
@@ -71,11 +77,19 @@ class Tia:
         # A UUID that begins with a random part for this process and ends with a counter: cheaper than a random UUID.
         self._id_prefix = str(uuid.uuid4())[:23]
         self._count = itertools.count(1)
-        self._handlers = Actions(context).handlers()
+        self._actions = Actions(context)
+        self._handlers = self._actions.handlers()
+        self._create_decoder = json_decoder(wire.CreateJob)
         self._decoders = {name: json_decoder(kind) for name, (kind, _) in self._handlers.items()}
+
+    async def run(self) -> None:
+        """There is nothing to do between requests."""
 
     def owns(self, scope: Scope) -> bool:
         return scope["path"] == "/"
+
+    async def submit(self, caller: Caller, body: bytes, location: str) -> Job:
+        return await self._actions.submit(caller, self._create_decoder(body))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -98,12 +112,14 @@ class Tia:
         """None if the client disconnected before the end of its request."""
         action = ""
         try:
-            with self._bodies.open(self._sender(headers)) as reservation:
+            signature = self._signature(headers)
+            with self._bodies.open(self._sender(signature)) as reservation:
                 call = await _read(scope, headers, receive, reservation)
                 if call is None:
                     return None
-                caller = self._caller(call)
+                caller = self._caller(call, signature)
                 action = _action(call)
+                calls.identify(caller.key, caller.project, changes=action in _CHANGES, name=action)
                 kind, handler = self._handlers[action]
                 request: Any = (
                     self._decoders[action](call.body) if call.pairs is None else from_pairs(call.pairs, kind)
@@ -113,24 +129,28 @@ class Tia:
             return _error_response(error, action, request_id)
         except Exception:  # clients need a well-formed response; the log has the traceback
             log.exception("request %s (%s) failed", request_id, action or "no action")
+            calls.refused(errors.INTERNAL, internal=True)
             message = "An internal error occurred; the server's log has the details under this RequestId."
             return wire.ErrorResponse(request_id, wire.Error(errors.INTERNAL, message))
 
-    def _sender(self, headers: dict[bytes, bytes]) -> Sender:
-        """Identifies the sender by the headers alone, before the body is read. Raises Unauthenticated."""
+    def _signature(self, headers: dict[bytes, bytes]) -> sign.V3Signature | None:
+        """The signature in the headers; None if there is none or none is needed. Raises Unauthenticated."""
+        if self._no_auth or not headers.get(b"authorization", b"").startswith(b"TC3"):
+            return None
+        return sign.read_v3(self._keys.find, headers, time.time())
+
+    def _sender(self, signature: sign.V3Signature | None) -> Sender:
+        """Identifies the sender by the headers alone, before the body is read."""
         if self._no_auth:
             return bodies.known(self._keys.root.project)
-        if headers.get(b"authorization", b"").startswith(b"TC3"):
-            return bodies.claimed(sign.read_v3(self._keys.find, headers, time.time()).key.id)
-        return bodies.STRANGER
+        return bodies.claimed(signature.key.id) if signature else bodies.STRANGER
 
-    def _caller(self, call: _Call) -> Caller:
+    def _caller(self, call: _Call, signature: sign.V3Signature | None) -> Caller:
         if self._no_auth:
             return _as_caller(self._keys.root, call.project)
-        if call.headers.get(b"authorization", b"").startswith(b"TC3"):
-            key = sign.verify_v3(
-                self._keys.find, call.method, call.query, call.headers, call.body, time.time()
-            )
+        if signature:
+            sign.find_key(self._keys.find, signature.key.id)  # not revoked while the body arrived
+            key = sign.verify_v3(signature, call.method, call.query, call.headers, call.body)
         elif call.pairs is not None and any(name == "Signature" for name, _ in call.pairs):
             host = call.headers.get(b"host", b"").decode("latin-1").strip()
             key = sign.verify_v1(self._keys.find, call.method, host, call.pairs, time.time())
@@ -170,10 +190,15 @@ async def _read(
             "Content-Type must be application/json or application/x-www-form-urlencoded.",
             code=errors.BAD_REQUEST,
         )
+    arrived = scope.get(bodies.ARRIVED, False)
     if kind == b"application/json":
-        body = await read_body(reservation, headers, receive, JSON_LIMIT, late=errors.BAD_REQUEST)
+        body = await read_body(
+            reservation, headers, receive, JSON_LIMIT, arrived=arrived, late=errors.BAD_REQUEST
+        )
         return None if body is None else _Call(method, query, headers, body, None)
-    body = await read_body(reservation, headers, receive, FORM_LIMIT, late=errors.BAD_REQUEST)
+    body = await read_body(
+        reservation, headers, receive, FORM_LIMIT, arrived=arrived, late=errors.BAD_REQUEST
+    )
     return None if body is None else _Call(method, query, headers, body, form_parameters.pairs(body))
 
 
@@ -208,4 +233,6 @@ def _action(call: _Call) -> str:
 
 
 def _error_response(error: TurnoutError, action: str, request_id: str) -> wire.ErrorResponse:
-    return wire.ErrorResponse(request_id, wire.Error(errors.code_of(error, action), error.message))
+    code = errors.code_of(error, action)
+    calls.refused(code, internal=code == errors.INTERNAL)
+    return wire.ErrorResponse(request_id, wire.Error(code, error.message))

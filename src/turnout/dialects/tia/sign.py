@@ -55,7 +55,7 @@ class V3Signature(NamedTuple):
 def read_v3(find: Find, headers: Headers, now: float) -> V3Signature:
     """Checks everything that does not need the body. Raises Unauthenticated with TI-A's code."""
     found = parse_authorization(headers.get(b"authorization", b"").decode("latin-1"), ALGORITHM)
-    credential = _CREDENTIAL.fullmatch(found.credential) if found else None
+    credential = _read_credential(found.credential) if found else None
     if (
         found is None
         or credential is None
@@ -67,20 +67,20 @@ def read_v3(find: Find, headers: Headers, now: float) -> V3Signature:
             f"The Authorization header must be `{ALGORITHM} Credential=<SecretId>/<date>/<service>/tc3_request, "
             "SignedHeaders=content-type;host, Signature=<64 hex digits>`.",
         )
-    key_id, date, service = credential.groups()
+    key_id, date, service = credential
     names = found.signed.split(";")
     if "host" not in names or "content-type" not in names:
         raise _failure(BAD_AUTHORIZATION, "SignedHeaders must name content-type and host.")
     timestamp = _check_timestamp(headers.get(b"x-tc-timestamp", b"").decode("latin-1"), "X-TC-Timestamp", now)
-    key = _find_key(find, key_id)
+    key = find_key(find, key_id)
     if date != _date(timestamp // 86400):
         raise _failure(BAD_SIGNATURE, f"The date {date} in Credential is not the UTC date of X-TC-Timestamp.")
     return V3Signature(key, date, service, found.signed, found.signature, timestamp)
 
 
-def verify_v3(find: Find, method: str, query: bytes, headers: Headers, body: bytes, now: float) -> Key:
+def verify_v3(found: V3Signature, method: str, query: bytes, headers: Headers, body: bytes) -> Key:
     """The key that signed the request; raises Unauthenticated with TI-A's code."""
-    key, date, service, signed, signature, timestamp = read_v3(find, headers, now)
+    key, date, service, signed, signature, timestamp = found
     names = signed.split(";")
     digest = _payload_hash(method, headers, body)
     head = f"{method}\n/\n{query.decode('latin-1') if method == 'GET' else ''}\n"
@@ -105,7 +105,7 @@ def verify_v1(find: Find, method: str, host: str, pairs: Pairs, now: float) -> K
     if not _is_count(parameters["Nonce"]):
         raise Invalid("Nonce must be a positive integer.", field="Nonce", code=INVALID)
     _check_timestamp(parameters["Timestamp"], "Timestamp", now)
-    key = _find_key(find, parameters["SecretId"])
+    key = find_key(find, parameters["SecretId"])
     digest = "sha256" if parameters.get("SignatureMethod") == "HmacSHA256" else "sha1"
     secret, signature = key.secret.encode(), parameters["Signature"].encode("utf-8", "surrogateescape")
     for pairs_signed in _boolean_spellings([pair for pair in pairs if pair[0] != "Signature"]):
@@ -136,11 +136,18 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 19
 
 
-def _find_key(find: Find, key_id: str) -> Key:
+def find_key(find: Find, key_id: str) -> Key:
     key = find(key_id)
     if key is None:
         raise _failure(UNKNOWN_KEY, f"There is no key with the SecretId {key_id!r} here.")
     return key
+
+
+@lru_cache(maxsize=256)
+def _read_credential(text: str) -> tuple[str, ...] | None:
+    """SecretId, date and service; a client sends the same for a day."""
+    match = _CREDENTIAL.fullmatch(text)
+    return match and match.groups()
 
 
 @lru_cache(maxsize=16)

@@ -15,6 +15,8 @@ from turnout.dialects.tia import catalogue, machine_type, mounts, spark, wire
 from turnout.dialects.tia.catalogue import CUSTOM, CatalogueRuntime, RuntimeFamily, Tier
 from turnout.errors import Invalid
 from turnout.job import Compare, Mount, NewJob, Page, Program, Query, Resources, Role, Spec, WhenLeadSucceeds
+from turnout.runtimes import runtime_table
+from turnout.service.images import ImageRules
 
 DIALECT = "tia"
 MAX_NAME = 128
@@ -47,7 +49,12 @@ def scope(cluster: str) -> str:
     return f"{DIALECT}:{cluster}"
 
 
-def new_job(request: wire.CreateJob, project: str, runtimes: Mapping[str, config.RuntimeSettings]) -> NewJob:
+def new_job(
+    request: wire.CreateJob,
+    project: str,
+    runtimes: Mapping[str, config.RuntimeSettings],
+    images: ImageRules | None = None,
+) -> NewJob:
     """Checks everything except the sources of mounts, which `storage` checks."""
     if len(request.name) > MAX_NAME or not _NAME.fullmatch(request.name):
         raise Invalid(
@@ -58,7 +65,9 @@ def new_job(request: wire.CreateJob, project: str, runtimes: Mapping[str, config
     runtime = _runtime(request.runtime_version, runtimes)
     tier = _tier(request, runtime.family)
     notes: list[str] = []
-    spec = _spec(request, runtime, tier, runtimes, notes)
+    rules = images or ImageRules(runtimes=runtimes)
+    program = rules.settle(_program(request, runtime), project, request.cluster, {})
+    spec = _spec(request, runtime, program, tier, runtimes, notes)
     return NewJob(
         project=project,
         dialect=DIALECT,
@@ -144,7 +153,7 @@ def _runtime(name: str, settings: Mapping[str, config.RuntimeSettings]) -> Catal
         )
         raise Invalid(
             f"RuntimeVersion: {name!r} is not a runtime; {hint} "
-            f"Declare your own in the settings as {config.runtime_table(name)}.",
+            f"Declare your own in the settings as {runtime_table(name)}.",
             field="RuntimeVersion",
         )
     if runtime.family.not_for_jobs:
@@ -212,12 +221,12 @@ def _check_counts(request: wire.JobFields) -> None:
 def _spec(
     request: wire.CreateJob,
     runtime: CatalogueRuntime,
+    program: Program,
     tier: Tier,
     settings: Mapping[str, config.RuntimeSettings],
     notes: list[str],
 ) -> Spec:
     mounted = _mounts(request, runtime)
-    program = _program(request, runtime)
     if runtime.family.spark:
         roles = spark.roles(request, program, tier, notes)
     else:
@@ -282,20 +291,23 @@ def _roles(
 
     if not family.master and not tier.master:
         worker = resources(tier.worker, "WorkerType")
-        return (Role("worker", program, replicas=tier.workers or 1, resources=worker, leads=True),)
+        lead = Role("worker", program, tier.workers or 1, worker, leads=True, machine=tier.worker)
+        return (lead,)
     master = resources(tier.master, "MasterType")
-    roles = [Role("master", program, resources=master, leads=True, task_type=lead_task)]
+    lead = Role("master", program, resources=master, leads=True, task_type=lead_task, machine=tier.master)
+    roles = [lead]
     if tier.worker or tier.workers:
         worker = resources(tier.worker, "WorkerType")
         if tier.workers:
-            roles.append(Role("worker", program, replicas=tier.workers, resources=worker))
+            roles.append(Role("worker", program, tier.workers, worker, machine=tier.worker))
         else:
             notes.append("WorkerType has no effect without WorkerCount")
     if family.ps and (tier.ps or tier.ps_count):
         ps = resources(tier.ps, "ParameterServerType")
         if tier.ps_count:
             end = WhenLeadSucceeds.END
-            roles.append(Role("ps", program, replicas=tier.ps_count, resources=ps, when_lead_succeeds=end))
+            server = Role("ps", program, tier.ps_count, ps, when_lead_succeeds=end, machine=tier.ps)
+            roles.append(server)
         else:
             notes.append("ParameterServerType has no effect without ParameterServerCount")
     return tuple(roles)

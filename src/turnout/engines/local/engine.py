@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from turnout import chaos, pools
 from turnout.config import Settings
@@ -19,7 +19,11 @@ from turnout.engines.local.data import nfs, scratch, staging_plan
 from turnout.engines.local.data.mounts import MountBinder
 from turnout.engines.local.data.stager_client import StagerClients, TransferFailed
 from turnout.engines.local.data.staging import MountSources, Staging
-from turnout.engines.local.gang_sockets import GangSockets
+from turnout.engines.local.environments.environments import MakingFailed
+from turnout.engines.local.environments.operations import LocalRuntimeOperations
+from turnout.engines.local.environments.provider import EnvironmentProvider
+from turnout.engines.local.gang_sockets import GangListeners, GangSockets, NoGangListeners
+from turnout.engines.local.images.job_images import JobImages
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.logs.encrypted import EncryptedLog
 from turnout.engines.local.logs.followers import LogFollowers
@@ -37,15 +41,32 @@ from turnout.engines.local.usage.sampler import Hardware, Sampler
 from turnout.engines.local.users.account import Accounts
 from turnout.engines.log_files import FileLog
 from turnout.errors import TurnoutError
-from turnout.job import Attempt, Capacity, Cause, Ended, Launch, Replica, ReplicaName, Report, Saved, Size
+from turnout.images import ImageCache
+from turnout.job import (
+    Attempt,
+    Capacity,
+    Cause,
+    Ended,
+    Launch,
+    Replica,
+    ReplicaName,
+    Report,
+    Saved,
+    Size,
+)
 from turnout.paths import Paths
-from turnout.runner.plan import Bind, GangPlan, Impossible, RestartPlan, plan_gang
+from turnout.runner.images import ImageRoot
+from turnout.runner.messages import GangPlan, RestartPlan
+from turnout.runner.plan import Bind, Impossible, plan_gang
 from turnout.storage import Resolved
 from turnout.vault import Header, KeyRing
 
 _log = logging.getLogger(__name__)
 
 _RECONNECT_SECONDS = 1.0
+
+SharedVariables = Callable[[Launch, bool], dict[str, str]]
+"""The variables of all replicas of a gang. True: it has a network of its own."""
 
 
 class LocalEngine:
@@ -59,6 +80,7 @@ class LocalEngine:
         ring: KeyRing | None = None,
         listeners: Listeners | None = None,
         accounts: Accounts | None = None,
+        images: ImageCache | None = None,
     ) -> None:
         self._paths = paths
         self._accounts = accounts
@@ -66,6 +88,7 @@ class LocalEngine:
         self._storage = storage
         self._ring = KeyRing() if ring is None else ring
         self._listeners = listeners
+        self._image_cache = images
         self._leases = Leases()
         self._reports: asyncio.Queue[Report] = asyncio.Queue()
         self._reconnecting: asyncio.Task[None] | None = None
@@ -75,6 +98,9 @@ class LocalEngine:
         self._restarting: dict[tuple[Attempt, ReplicaName], asyncio.Task[None]] = {}
         """Restarts whose mounts are being prepared."""
         self._saving: dict[Attempt, asyncio.Task[None]] = {}
+        self.runtimes = LocalRuntimeOperations(lambda: self._machine)
+        self.gang_listeners: GangListeners = NoGangListeners()
+        self.shared_variables: SharedVariables = lambda launch, own_network: {}
         self._trash = Trash(paths.attempts, paths.all_copies, paths.all_exported)
 
     def remember(self, submitted: Mapping[Attempt, str]) -> None:
@@ -85,6 +111,7 @@ class LocalEngine:
             pools.OWN, machine.prepare, self._paths, self._settings, self._accounts
         )
         self._users = self._machine.users
+        self._images = JobImages(self._image_cache, self._paths, self._machine, self._reports.put_nowait)
         accounts, network = self._machine.accounts, self._machine.network
         self._supervisor_process = SupervisorProcess(
             self._paths,
@@ -108,9 +135,13 @@ class LocalEngine:
         self._sockets = GangSockets(send)
         self._followers = LogFollowers(send)
         self._leases.probe = not network.own
-        self._staging = Staging(self._paths, self._storage, StagerClients(), accounts, self._ring)
+        self._stagers = StagerClients()
+        self._staging = Staging(self._paths, self._storage, self._stagers, accounts, self._ring)
         self._mounts = MountBinder(
             self._storage, self._staging, nfs.NfsMounter(self._paths.supervisor / "nfs")
+        )
+        self._environments = EnvironmentProvider(
+            self._machine.runtimes, self._machine.environments, self._reports.put_nowait
         )
         self._sampler = Sampler(
             self._settings.limits.sample_seconds, _hardware(self._machine), self._reports.put_nowait
@@ -124,6 +155,7 @@ class LocalEngine:
             self._sampler,
             self._staging,
             self._followers,
+            self._images,
         )
         self._reports.put_nowait(Capacity((self._machine.node,)))
         self._trash.start()
@@ -134,16 +166,23 @@ class LocalEngine:
         with contextlib.suppress(Unreachable):
             self._supervisor.send(messages.service_stopping())
 
+    def staged(self) -> dict[str, int]:
+        """Bytes that were copied from ("in") and to ("out") remote object stores since the service started."""
+        return self._stagers.moved
+
     async def close(self) -> None:
         if self._reconnecting:
             self._reconnecting.cancel()
         for task in (*self._starting.values(), *self._restarting.values(), *self._saving.values()):
             task.cancel()
         self._trash.close()
+        self.gang_listeners.close()
         await self._staging.close()
+        await self._machine.environments.close()
         self._sampler.close()
         self._terminals.close()
         self._supervisor.close()
+        self._images.close()
 
     @property
     def supervisor_pid(self) -> int:
@@ -153,12 +192,23 @@ class LocalEngine:
         while True:
             yield await self._reports.get()
 
+    def clear_environments(self, before: float, dry: bool) -> tuple[int, int]:
+        """See `Environments.clear`."""
+        needed = self._machine.runtimes.definitions().values()
+        return self._machine.environments.clear(needed, before, dry)
+
     def runtime(self, name: str) -> str:
         return self._machine.runtimes.describe(name)
 
+    def no_images(self) -> str:
+        """Why this machine cannot run images; empty: it can."""
+        return self._machine.no_images
+
     def refuses(self, launch: Launch) -> str:
-        missing = self._machine.runtimes.missing
-        return next((why for role in launch.spec.roles if (why := missing.get(role.program.runtime))), "")
+        if why := self._images.refuses(launch):
+            return why
+        refuses = self._machine.runtimes.refuses
+        return next((why for role in launch.spec.roles if (why := refuses(role.program.runtime))), "")
 
     def trouble(self) -> str:
         """The outbox notices if the supervisor does not answer."""
@@ -172,8 +222,14 @@ class LocalEngine:
                 "a job with a key cannot have its logs written into a bucket: they would be readable"
             )
         try:
-            mounts = self._mounts.resolve(launch)
-            if launch.spec.logs or not self._mounts.are_bound(mounts) or self._mounts.may_hang(mounts):
+            mounts, images = self._mounts.resolve(launch), self._images.cached(launch)
+            if (
+                images is None
+                or launch.spec.logs
+                or not self._mounts.are_bound(mounts)
+                or self._mounts.may_hang(mounts)
+                or self._environments.missing(launch)
+            ):
                 # This may take long, and other jobs must not wait for it.
                 task = asyncio.create_task(self._prepare_and_start(launch, mounts))
                 self._starting[launch.attempt] = task
@@ -183,16 +239,16 @@ class LocalEngine:
         except TransferFailed as error:
             self._report_not_started(launch, Cause.STAGING, error.message)
             return
-        self._send_plan(launch, binds)
+        self._send_plan(launch, binds, images)
 
     async def restart(self, launch: Launch, replica: ReplicaName, restarts: int) -> None:
         if launch.attempt in self._starting or (launch.attempt, replica) in self._restarting:
             return
         try:
-            mounts = self._mounts.resolve(launch)
-            if not self._mounts.may_hang(mounts):
+            mounts, images = self._mounts.resolve(launch), self._images.cached(launch)
+            if images is not None and not self._mounts.may_hang(mounts):
                 binds = self._mounts.binds(launch, mounts, self._staging.copies(launch, mounts))
-                self._send_restart(launch, replica, restarts, binds)
+                self._send_restart(launch, replica, restarts, binds, images)
                 return
         except TransferFailed as error:
             self._report_not_restarted(launch, replica, restarts, Cause.STAGING, error.message)
@@ -222,7 +278,9 @@ class LocalEngine:
         self._leases.release(attempt)
         self._sampler.forget(attempt)
         self._sockets.forget(attempt)
+        self.gang_listeners.ended(attempt)
         self._users.forget(attempt)
+        self._images.forget(attempt)
         self._reporter.forget(attempt)
         self._supervisor.send_soon(messages.forget(attempt, keep_workspace))
         self._trash.expect()
@@ -262,13 +320,18 @@ class LocalEngine:
 
     async def _prepare_and_start(self, launch: Launch, mounts: list[Resolved]) -> None:
         try:
+            images = await self._images.fetch(launch)
+            await self._environments.provide(launch)
             prepared = await self._mounts.prepare(launch, mounts)
-            self._send_plan(launch, self._mounts.binds(launch, mounts, prepared))
+            self._send_plan(launch, self._mounts.binds(launch, mounts, prepared), images)
             self._staging.watch(launch.attempt)
         except Unreachable:
             pass  # the controller repeats the start after the next sync
+        except MakingFailed as error:
+            self._report_not_started(launch, Cause.REFUSED, error.message)
         except TurnoutError as error:
-            self._report_not_started(launch, Cause.STAGING, error.message)
+            cause = Cause.REFUSED if isinstance(error, Refused) else Cause.STAGING
+            self._report_not_started(launch, cause, error.message)
         except Exception as error:  # noqa: BLE001 (nobody awaits this task: the job's end has to carry the error)
             _log.exception("cannot prepare the mounts of %s", launch.attempt)
             self._report_not_started(launch, Cause.STAGING, str(error))
@@ -283,24 +346,28 @@ class LocalEngine:
         for replica, _ in launch.replicas():
             self._reports.put_nowait(Ended(launch.attempt, replica, time.time_ns(), cause, message=message))
 
-    def _send_plan(self, launch: Launch, binds: list[Bind]) -> None:
+    def _send_plan(self, launch: Launch, binds: list[Bind], images: Mapping[str, ImageRoot]) -> None:
         try:
-            plan = self._plan(launch, binds)
+            plan = self._plan(launch, binds, images)
         except Refused:
             self._leases.release(launch.attempt)
             raise
+        self._environments.used(launch)
         self._sampler.expect(launch.attempt, plan.allowance)
         self._sockets.claimed(launch.attempt, plan.shared.network)
         self._users.claimed(launch.attempt, plan.user)
         self._supervisor.send(plan)
+        self._images.used(launch, images)
         self._trash.postpone()
         chaos.point("engine.sent")
 
     async def _prepare_and_restart(
         self, launch: Launch, replica: ReplicaName, restarts: int, mounts: list[Resolved]
     ) -> None:
+        images = await self._images.fetch(launch)
         prepared = await self._mounts.prepare_restart(launch, mounts)
-        self._send_restart(launch, replica, restarts, self._mounts.binds(launch, mounts, prepared))
+        binds = self._mounts.binds(launch, mounts, prepared)
+        self._send_restart(launch, replica, restarts, binds, images)
 
     def _restart_done(
         self, launch: Launch, replica: ReplicaName, restarts: int, task: asyncio.Task[None]
@@ -321,12 +388,25 @@ class LocalEngine:
         end = Ended(launch.attempt, replica, time.time_ns(), cause, message=message, restarts=restarts)
         self._reports.put_nowait(end)
 
-    def _send_restart(self, launch: Launch, replica: ReplicaName, restarts: int, binds: list[Bind]) -> None:
-        plan = self._plan(launch, binds, replica)
+    def _send_restart(
+        self,
+        launch: Launch,
+        replica: ReplicaName,
+        restarts: int,
+        binds: list[Bind],
+        images: Mapping[str, ImageRoot],
+    ) -> None:
+        plan = self._plan(launch, binds, images, replica)
         self._supervisor.send(RestartPlan(plan.a, restarts, plan.shared, plan.replicas[0]))
         chaos.point("engine.again")
 
-    def _plan(self, launch: Launch, binds: list[Bind], only: ReplicaName | None = None) -> GangPlan:
+    def _plan(
+        self,
+        launch: Launch,
+        binds: list[Bind],
+        images: Mapping[str, ImageRoot],
+        only: ReplicaName | None = None,
+    ) -> GangPlan:
         try:
             gang = self._leases.lease(launch)
             runtimes = {
@@ -335,7 +415,8 @@ class LocalEngine:
             }
             seal = self._data_key(launch)
             layout = self._users.layout(self._machine.layout, launch.project)
-            return plan_gang(launch, gang, runtimes, binds, layout, self._paths, seal, only)
+            env = self.shared_variables(launch, layout.own_network)
+            return plan_gang(launch, gang, runtimes, binds, layout, self._paths, seal, only, env, images)
         except (Impossible, TurnoutError) as error:
             raise Refused(str(error)) from error
 
@@ -395,6 +476,10 @@ class LocalEngine:
         elif message.socket:
             number, error = message.socket
             self._sockets.received(number, error, -1 if error else self._supervisor.take_descriptor())
+        elif message.gateway:
+            listener = socket.socket(fileno=self._supervisor.take_descriptor())
+            listener.setblocking(False)
+            self.gang_listeners.opened(Attempt.parse(message.gateway), listener)
         else:
             self._reporter.received(message)
 

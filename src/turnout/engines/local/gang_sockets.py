@@ -5,6 +5,7 @@ import itertools
 import os
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 from turnout.engines import Unreachable
 from turnout.engines.local.supervisor import messages
@@ -13,6 +14,34 @@ from turnout.job import Attempt
 
 _REPLY_SECONDS = 10
 _CONNECT_SECONDS = 10
+
+
+class GangListeners(Protocol):
+    """Serves the gateway in the networks of gangs."""
+
+    def start(self) -> None:
+        """Called when the service knows which attempts are live."""
+        ...
+
+    def opened(self, attempt: Attempt, listener: socket.socket) -> None:
+        """A program of the gang connects. The listener belongs to the callee."""
+        ...
+
+    def ended(self, attempt: Attempt) -> None:
+        """Closes what keeps the gang's network alive."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class NoGangListeners(GangListeners):
+    def start(self) -> None: ...
+
+    def opened(self, attempt: Attempt, listener: socket.socket) -> None:
+        listener.close()
+
+    def ended(self, attempt: Attempt) -> None: ...
+    def close(self) -> None: ...
 
 
 class GangSockets:

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 
 from turnout.engines.local.data.staging import Staging
 from turnout.engines.local.gang_sockets import GangSockets
+from turnout.engines.local.images.job_images import JobImages
 from turnout.engines.local.leases import Leases
 from turnout.engines.local.logs.followers import LogFollowers
 from turnout.engines.local.supervisor import unreadable
@@ -35,6 +36,7 @@ class Reporter:
         sampler: Sampler,
         staging: Staging,
         followers: LogFollowers,
+        images: JobImages,
     ) -> None:
         self._reports = reports
         self._starting = starting
@@ -44,6 +46,7 @@ class Reporter:
         self._sampler = sampler
         self._staging = staging
         self._followers = followers
+        self._images = images
         self._held: set[Attempt] = set()
         self._partial: set[Attempt] = set()
         """Held, but not all of their members are known."""
@@ -66,6 +69,7 @@ class Reporter:
             self._partial.clear()
         elif message.synced:
             # The controller ends gangs of which not all members are known.
+            self._images.synced()
             held = (self._held - self._partial) | self._starting
             self._reports.put_nowait(Synced(frozenset(held)))
 
@@ -116,3 +120,4 @@ class Reporter:
         self._users.claimed(attempt, claim.user)
         self._sampler.expect(attempt, claim.allowance)
         self._staging.watch(attempt)
+        self._images.restore(attempt, claim.images)

@@ -209,4 +209,6 @@ class Push:
             yield data
             at += len(data)
             self._progress.moved(len(data))
+        if stop.is_set():
+            raise Stopped
         self._check_unchanged(fd, seen)

@@ -55,6 +55,7 @@ def main(argv: list[str]) -> None:
         open_files,
         argv[7] == "sandbox",
         encrypters,
+        lock,
     )
     recover(supervisor)
     supervisor.run()

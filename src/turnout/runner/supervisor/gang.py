@@ -10,6 +10,7 @@ from typing import Any
 from .logs.marks import PlainLog, StreamPipes
 from .logs.sealed_log import SealedLog
 from .loop import Timer
+from .network.spawner import Spawner
 from .procfs import Exit, access_to
 from .replicas.cgroups import Slot
 from .replicas.spares import BOX
@@ -53,6 +54,8 @@ class Replica:
         self.adopted = False
         """An earlier supervisor started it. It is not a child of this one, and `pidfd` shows when it is gone."""
         self.pidfd = -1
+        self.spawner: Spawner | None = None
+        """The parent of its process, if that is not the supervisor. Then `pidfd` shows when the process has ended."""
         self.log: PlainLog | SealedLog | None = None
         self.encrypter: tuple[int, int] = (0, 0)
         """Process id and start time of its log encrypter, if an earlier supervisor started that."""
@@ -177,7 +180,7 @@ def make_claim(message: dict[str, Any], boot: str) -> Line:
     claim: Line = {name: message[name] for name in ("a", "note", "limit", "grace", "log_bytes")}
     claim |= {"boot": boot, "tells_starting": True}
     claim |= {"replicas": {plan["name"]: "sandbox" in plan for plan in message["replicas"]}}
-    claim |= {name: message[name] for name in ("allowance", "disk", "user") if name in message}
+    claim |= {name: message[name] for name in ("allowance", "disk", "images", "user") if name in message}
     for name, shared_name in (("sealed", "seal"), ("network", "network")):
         if message["shared"].get(shared_name):
             claim[name] = True

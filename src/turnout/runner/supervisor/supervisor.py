@@ -32,7 +32,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Supervisor:
-    """`directory` contains the journal; below `attempts` each replica has its directory."""
+    """`directory` contains the journal; below `attempts` each replica has its directory. `lock` is its lock file."""
 
     def __init__(
         self,
@@ -43,10 +43,14 @@ class Supervisor:
         open_files: int,
         sandbox: bool,
         encrypters: LogEncrypters,
+        lock: int = -1,
     ) -> None:
         self.attempts = attempts
         self.journal = Journal(directory)
         self.boot = procfs.boot_id()
+        found = os.stat(directory)
+        self.place = [found.st_dev, found.st_ino]
+        """The directory, by what a copy of it has not."""
         self.loop = Loop()
         self.gangs: dict[str, Gang] = {}
         self.tombstones: set[str] = set()
@@ -67,13 +71,14 @@ class Supervisor:
         watch_helper, send = self._processes.watch_helper, self._connection.send
         self.logs = ReplicaLogs(self.loop, encrypters, watch_helper, send, self.record)
         self._disk = DiskWatch(self.loop, attempts, self._stop_replicas, watch_helper)
-        self.networks = Networks(directory, self.loop, watch_helper, send)
+        self.networks = Networks(directory, self.loop, watch_helper, send, lock)
         self._shells = Shells(self.loop, self._limits, self.networks, self._processes.watch_shell, send)
 
     def run(self) -> None:
         """Runs until no replica is left and no service is connected or expected back."""
         self._connection.listen()
         self._processes.start()
+        self.spares.use_maker(self.loop, self._processes.watch_helper)
         while True:
             needed = self._connection.is_open or self._work or self._processes.running or self._finishing
             if not (needed or self._listeners.waiting) and self._may_exit():
@@ -98,7 +103,7 @@ class Supervisor:
         return not self._connection.is_open and not self.journal.behind
 
     def _prepare_spares(self) -> bool:
-        return self.spares.make_one() or self.networks.order_spare()
+        return self.spares.prepare() or self.networks.order_spare()
 
     def _retry_writes(self) -> None:
         """Writes what did not fit on a full disk."""
@@ -199,7 +204,7 @@ class Supervisor:
             self.end(replica, NOT_FOUND, code=error.code, message=str(error))
             return
         except Exception as error:  # noqa: BLE001 a plan that cannot be carried out must not affect other replicas
-            self.end(replica, STAGING, message=f"{replica.name} could not be started: {error}")
+            self.end(replica, STAGING, message=f"{replica.name} could not be started: {_reason(error)}")
             return
         replica.start_time = procfs.start_time_after(before, replica.pid) or 0
         replica.started_at = replica.gang.timestamp()
@@ -227,9 +232,9 @@ class Supervisor:
             self.logs.start_encrypter(replica, plan["shared"]["seal"])
         replica.slot = self.slots.acquire(plan) if self.slots else None
         before = procfs.now_in_ticks()
-        enter_network = self.networks.assign(replica.gang) if replica.gang.network else None
+        network = self.networks.assign(replica.gang) if replica.gang.network else None
         with self._limits.applied(plan, replica.slot):
-            replica.pid = spawn(replica, plan, self.journal, enter_network)
+            replica.pid = spawn(replica, plan, self.journal, network)
         replica.plan = plan if plan.get("shell") else None
         return before
 
@@ -364,9 +369,20 @@ class Supervisor:
         if self.journal.worth_compacting(sum(len(gang.lines) for gang in self.gangs.values())):
             self.compact()
 
+    @property
+    def boot_line(self) -> Line:
+        return {"boot": self.boot, "place": self.place}
+
     def compact(self) -> None:
-        lines: list[Line] = [{"boot": self.boot}]
+        lines: list[Line] = [self.boot_line]
         lines += [{"tomb": attempt} for attempt in self.tombstones]
         for gang in self.gangs.values():
             lines += gang.journal_lines()
         self.journal.rewrite(lines)
+
+
+def _reason(error: Exception) -> str:
+    """For people: without the number of an OSError."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

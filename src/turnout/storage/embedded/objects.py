@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from turnout.errors import AlreadyExists, Denied, Invalid, Misconfigured, NotFound, WrongState
 from turnout.storage.directories import MADE_FOR_OBJECT, MissingDirectory, NotDirectory
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedStore", "Expect", "Info", "ObjectPage", "Writer"]
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Opened(NamedTuple):
+    """An object that is being read."""
+
+    info: Info
+    file: int
+    """Its descriptor, which the caller closes; -1: there is none, because the content was read."""
+    pread: Callable[[int, int], bytes]
+    content: bytes | None
 
 
 class EmbeddedStore:
@@ -104,6 +114,20 @@ class EmbeddedStore:
             os.close(file)
             raise _no_key(bucket, key)
         return file, describe(key, file, status)
+
+    def read(self, bucket: str, key: str, project: str, most: int) -> "Opened":
+        """Opens the object. One of at most `most` bytes is read at once: a caller needs no more threads for it."""
+        file, info = self.open(bucket, key, project)
+        try:
+            pread = self.pread(file, info)
+            content = pread(info.size, 0) if info.size <= most else None
+        except BaseException:
+            os.close(file)
+            raise
+        if content is None or len(content) != info.size:  # a job is just writing it
+            return Opened(info, file, pread, None)
+        os.close(file)
+        return Opened(info, -1, pread, content)
 
     def presence(self, bucket: str, parts: tuple[str, ...], project: str) -> Presence:
         """What is at this path. Makes nothing. Raises Denied."""

@@ -10,7 +10,6 @@ from tests.dialects.modelarts.examples import (
     ONE,
     PYTORCH,
     SEARCH,
-    SETTINGS,
     algorithm,
     changed,
     code_of,
@@ -100,7 +99,7 @@ def test_an_ascend_engine_does_not_run_on_gpus():
 def test_one_that_makes_no_sense(path: str, value: Any, code: str):
     document = json.dumps(changed(ALGORITHM, path, value)).encode()
     with pytest.raises(Invalid) as caught:
-        stored_algorithm(decode.decode_algorithm(document), SETTINGS)
+        stored_algorithm(decode.decode_algorithm(document))
     assert caught.value.code == f"ModelArts.{code}"
 
 

@@ -63,6 +63,12 @@ import json, os, sys
 told = {name: os.environ.get(name) for name in ("MA_JOB_DIR", "WORKSPACE", "BEFORE", "LEVEL", "HOME")}
 print(json.dumps(told | {"args": sys.argv[1:], "cwd": os.getcwd(), "file": __file__, "uid": os.getuid()}))
 """
+MOXED = """
+import moxing as mox
+mox.file.copy_parallel("obs://inside/moxing", "/cache/in")
+mox.file.write("s3://inside/made/by", "moxing")
+print(mox.__file__, mox.file.exists("/cache"), mox.file.list_directory("/cache/in"), mox.file.exists("obs://none/x"))
+"""
 MPIRUN = """#!/bin/sh
 [ "$1" = --version ] && exit
 echo ranks "$2"
@@ -147,6 +153,22 @@ def test_packages_and_what_runs_before(service: Service, cloud: Cloud):
     log = cloud.log(cloud("list_training_jobs", body={"limit": 1}).items[0].metadata.id)
     assert "\n42\n" in log
     assert "[ModelArts Service Log] pip install" in log
+
+
+def test_moxing_is_there_and_that_of_pypi_is_named(service: Service, cloud: Cloud):
+    put(service, "obs://inside/moxing/moxed.py", MOXED)
+    body = preset("moxed", code_dir="/inside/moxing/", boot_file="/inside/moxing/moxed.py")
+    assert (
+        said(service, cloud, body)
+        == "/opt/turnout/bin/modules.zip/moxing/__init__.py True ['moxed.py'] False"
+    )
+    assert get(service, "obs://inside/made/by") == "moxing"
+    put(service, "obs://inside/pypi/moxed.py", "")
+    put(service, "obs://inside/pypi/pip-requirements.txt", "no-such-package-anywhere\nmoxing >= 1\n")
+    body = preset("pypi", code_dir="/inside/pypi/", boot_file="/inside/pypi/moxed.py")
+    made = cloud("create_training_job", body=body).metadata.id
+    assert any("PyPI's package of that name has no mox.file" in event for event in cloud.events(made))
+    cloud.wait_for(made, "warning: pip installs PyPI's package moxing")
 
 
 def test_where_the_code_is_and_where_it_starts(service: Service, cloud: Cloud):

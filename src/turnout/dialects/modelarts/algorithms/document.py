@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from turnout import config
 from turnout.dialects.modelarts import errors, wire
 from turnout.dialects.modelarts.catalogue import engine
 from turnout.dialects.modelarts.errors import invalid, quoted
@@ -20,7 +19,7 @@ REQUIREMENTS = {
 }
 
 
-def stored_algorithm(document: wire.Algorithm, settings: config.Settings, user: str = "") -> dict[str, Any]:
+def stored_algorithm(document: wire.Algorithm, user: str = "") -> dict[str, Any]:
     """Without `metadata.id`, the times and the size of the code, which the caller adds."""
     config_ = document.job_config
     if config_ is None:
@@ -28,7 +27,7 @@ def stored_algorithm(document: wire.Algorithm, settings: config.Settings, user: 
     search = document.advanced_config and document.advanced_config.auto_search
     stored: dict[str, Any] = {
         "metadata": _metadata(document.metadata, user),
-        "job_config": _job_config(config_, settings),
+        "job_config": _job_config(config_),
     }
     if search is not None and definition.is_given(search):
         names = [str(parameter.name) for parameter in config_.parameters or ()]
@@ -59,12 +58,12 @@ def _metadata(metadata: wire.AlgorithmMetadata, user: str) -> dict[str, Any]:
     }
 
 
-def _job_config(requested: wire.AlgorithmConfig, settings: config.Settings) -> dict[str, Any]:
+def _job_config(requested: wire.AlgorithmConfig) -> dict[str, Any]:
     field, command = "job_config", requested.command or ""
     if command and not requested.engine:
         detail = " is missing: a command needs a custom image or a preset engine."
         raise invalid(errors.NO_COMMAND, f"{field}.engine.image_url", detail)
-    resolved = engine.resolve(requested.engine, settings, f"{field}.engine")
+    resolved = engine.resolve(requested.engine, f"{field}.engine")
     build.check_start(resolved, requested.code_dir or "", requested.boot_file or "", command, field)
     if requested.code_dir and requested.boot_file:
         build.check_boot_file(requested.code_dir, requested.boot_file, not resolved.image, field)

@@ -89,7 +89,7 @@ ROUTES: Routes = [
 async def _stored(
     context: Context, caller: Caller, document: wire.Algorithm, workspace: str
 ) -> dict[str, Any]:
-    stored = stored_algorithm(document, context.settings, caller.key)
+    stored = stored_algorithm(document, caller.key)
     config = stored.get("job_config", {})
     if config.get("code_dir"):
         found = await _check_code(context, caller, config["code_dir"], config.get("boot_file", ""))

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from turnout import config
 from turnout.dialects.modelarts import errors, wire
 from turnout.dialects.modelarts.catalogue import tables
 from turnout.dialects.modelarts.errors import invalid, quoted
@@ -30,12 +29,12 @@ class ResolvedEngine(NamedTuple):
     ascend: bool = False
 
 
-def resolve(engine: wire.Engine | None, settings: config.Settings, field: str) -> ResolvedEngine:
+def resolve(engine: wire.Engine | None, field: str) -> ResolvedEngine:
     """Finds the engine by id, by name and version, or by image. With a name and an image, the image is used."""
     requested = engine or wire.Engine()
     found = _by_id(requested, field) if requested.engine_id else None
     if requested.image_url:
-        return _of_image(requested, found, settings, field)
+        return _of_image(requested, found, field)
     found = found or _by_name(requested, field)
     return ResolvedEngine(
         stored={**found.brief(), **_echo(requested)},
@@ -77,9 +76,7 @@ def _by_name(requested: wire.Engine, field: str) -> tables.CatalogueEngine:
     return found
 
 
-def _of_image(
-    requested: wire.Engine, found: tables.CatalogueEngine | None, settings: config.Settings, field: str
-) -> ResolvedEngine:
+def _of_image(requested: wire.Engine, found: tables.CatalogueEngine | None, field: str) -> ResolvedEngine:
     image = requested.image_url or ""
     if len(image) > 512 or not image.isprintable() or " " in image:
         raise invalid(errors.NO_COMMAND, f"{field}.image_url", f": {quoted(image)} is not an image name.")
@@ -90,8 +87,8 @@ def _of_image(
     return ResolvedEngine(
         stored=_echo(requested),
         family=family,
-        runtime=settings.images.get(image, image),
-        wants=f"the image {image}" if image in settings.images else "",
+        runtime=image,
+        wants="",
         user=_user(requested, str(IMAGE_USER), field),
         image=image,
         preset=bool(name),

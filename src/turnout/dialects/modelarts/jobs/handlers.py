@@ -52,13 +52,19 @@ class _Batch(msgspec.Struct):
 
 
 async def create(context: Context, request: Request, caller: Caller) -> Response:
-    document = decode.decode_job(await request.body())
+    job, stored = await submit(context, caller, await request.body())
+    return reply.json(render.created(job, stored), 201)
+
+
+async def submit(context: Context, caller: Caller, body: bytes) -> tuple[Job, dict[str, Any]]:
+    """Returns the new job and its stored document."""
+    document = decode.decode_job(body)
     workspace = document.metadata.workspace_id or DEFAULT_WORKSPACE
     await workspaces.check_access(context, caller, workspace)
     experiment, is_new = await _experiment(context, caller, workspace, document)
     algorithm = await _algorithm(context, caller, document)
     config = await _search_config(context, caller, document)
-    translation = translate.TranslationContext(caller.project, context.settings, caller.key)
+    translation = translate.TranslationContext(caller.project, context.settings, caller.key, context.images)
     new = translate.new_job(document, translation, algorithm, config=config)
     context.searches.check(new)
     stored: dict[str, Any] = msgspec.json.decode(new.document)
@@ -69,7 +75,7 @@ async def create(context: Context, request: Request, caller: Caller) -> Response
         try:
             await context.assets.create(caller, experiment)
         except AlreadyExists:  # another request created it meanwhile: join that one
-            return await create(context, request, caller)
+            return await submit(context, caller, body)
     try:
         job = await context.jobs.create(caller, new)
     except BaseException as error:
@@ -78,7 +84,7 @@ async def create(context: Context, request: Request, caller: Caller) -> Response
         if isinstance(error, Unavailable):
             raise _too_few_gpus(context, new) from None
         raise
-    return reply.json(render.created(job, stored), 201)
+    return job, stored
 
 
 async def list_all(context: Context, request: Request, caller: Caller) -> Response:

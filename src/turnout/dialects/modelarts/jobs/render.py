@@ -89,6 +89,9 @@ def _document(job: Job, stored: dict[str, Any], status: dict[str, Any]) -> dict[
     stored_metadata = stored["metadata"]
     metadata = {"id": to_uuid(job.id), **stored_metadata, "create_time": job.created // _MS}
     rest = {key: value for key, value in stored.items() if key not in ("kind", "metadata")}
+    if policy := rest["spec"].get("schedule_policy"):
+        # Turnout's own API can change it too.
+        rest["spec"] = rest["spec"] | {"schedule_policy": policy | {"priority": job.priority}}
     return {"kind": stored["kind"], "metadata": metadata, "status": status, **rest}
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from turnout import config
 from turnout.dialects.modelarts import errors, locations, wire
 from turnout.dialects.modelarts.errors import invalid, quoted
-from turnout.job import LogExport, Mount, Policy, Reason, Retry
+from turnout.job import LogExport, Mount, Notify, Policy, Reason, Retry
 
 LOG_NAME = "modelarts-job-{id}-{replica}.log"
 MAX_VOLUMES = 8
@@ -25,15 +25,16 @@ PLATFORM_FAULTS = (Reason.NODE_LOST, Reason.KILLED, Reason.STAGING_FAILED)
 _PROGRAM_FAULTS = (Reason.PROGRAM_FAILED, Reason.PROGRAM_NOT_FOUND, Reason.OUT_OF_MEMORY, Reason.DISK_LIMIT)
 ANY_FAILURE = (*PLATFORM_FAULTS, *_PROGRAM_FAULTS)
 
-EVENTS = (
-    "JobStarted",
-    "JobCompleted",
-    "JobFailed",
-    "JobTerminated",
-    "JobRestarted",
-    "JobHanged",
-    "JobPreempted",
-)
+EVENTS = {
+    "JobStarted": "running",
+    "JobCompleted": "succeeded",
+    "JobFailed": "failed",
+    "JobTerminated": "stopped",
+    "JobRestarted": "restarted",
+    "JobHanged": "hung",
+    "JobPreempted": "preempted",
+}
+"""And what webhooks call them."""
 
 
 def volumes(requested: Sequence[wire.Volume] | None, pool: str) -> list[Mount]:
@@ -85,6 +86,19 @@ def check_notification(notification: wire.Notification | None, field: str) -> No
         if event not in EVENTS:
             detail = f": {quoted(event)} must be one of {', '.join(EVENTS)}."
             raise invalid(errors.INVALID, f"{field}.events[{index}]", detail)
+
+
+def notify(
+    notification: wire.Notification | None, settings: config.Settings, notes: list[str]
+) -> Notify | None:
+    """The last part of the topic's URN is the name of a webhook in the settings."""
+    if notification is None or not notification.topic_urn:
+        return None
+    topic = notification.topic_urn.rpartition(":")[2]
+    if topic not in settings.webhooks:
+        notes.append(f"notification has no effect: there is no webhook {topic} in the settings")
+        return None
+    return Notify(topic, tuple(EVENTS[event] for event in notification.events or EVENTS))
 
 
 def check_no_overlap(mounts: Sequence[Mount]) -> None:

@@ -15,6 +15,10 @@ from turnout.job import Mount, NewJob
 from turnout.service import Caller, unchecked_note
 
 _FRAMEWORK = "algorithm.autosearch_framework_path"
+_NOT_HUAWEIS = (
+    "pip-requirements.txt has moxing: PyPI's package of that name has no mox.file and is not Huawei's. "
+    "Remove it: the program has a module moxing without it"
+)
 _LOGS = "spec.log_export_path"
 
 
@@ -58,9 +62,12 @@ async def _check_code(context: Context, caller: Caller, run: _Run) -> list[str]:
     if not code_dir:
         return []
     try:
-        await code.check(context, caller, code_dir, run.stored.get("boot_file", ""), run.field)
+        found = await code.check(context, caller, code_dir, run.stored.get("boot_file", ""), run.field)
     except TimedOut as error:
         return [unchecked_note(code_dir, error.message, "it is looked for again before the job starts")]
+    field = f"{run.field}.code_dir"
+    if found and found.has_requirements and await code.requires_moxing(context, caller, code_dir, field):
+        return [_NOT_HUAWEIS]
     return []
 
 

@@ -12,7 +12,7 @@ from turnout.dialects.modelarts.observe.messages import Language, hours, message
 from turnout.dialects.modelarts.times import iso
 from turnout.errors import Invalid
 from turnout.job import EventKind, Reason, Replica, ReplicaState, State
-from turnout.service.jobs import one_line
+from turnout.service.ends import one_line
 
 LEVELS = ("Info", "Warning", "Error")
 SOURCES = ("K8S", "Job", "Task")
@@ -163,6 +163,7 @@ _ORDER = (
 _BY_KIND = {
     EventKind.CREATED: "created",
     EventKind.NOTE: "note",
+    EventKind.IMAGE: "note",
     EventKind.PLACED: "placed",
     EventKind.STARTED: "running",
     EventKind.SAVED: "saved",

@@ -6,7 +6,6 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from turnout import config
 from turnout.dialects.modelarts import errors, locations, wire
 from turnout.dialects.modelarts.catalogue import engine
 from turnout.dialects.modelarts.errors import invalid, quoted
@@ -75,9 +74,9 @@ class _Code(NamedTuple):
     scratch: tuple[str, ...] = ()
 
 
-def build_program(request: ProgramRequest, settings: config.Settings, notes: list[str]) -> BuiltProgram:
+def build_program(request: ProgramRequest, notes: list[str]) -> BuiltProgram:
     run, field = request.run, request.field
-    resolved = _engine(request, settings)
+    resolved = _engine(request)
     engine.check_user(resolved.user, request.public, f"{field}.engine")
     code = _code(request, resolved, notes)
     environments = environment(run.environments, f"{field}.environments")
@@ -99,12 +98,14 @@ def build_program(request: ProgramRequest, settings: config.Settings, notes: lis
     mounts = [*code.mounts, *request.inputs.mounts, *request.outputs.mounts]
     if request.trial_inputs:
         start, env = _add_trial_inputs(start, env, request.trial_inputs, mounts)
-    if resolved.image and resolved.image not in settings.images:
-        notes.append(
-            f"the image {resolved.image} is not in [images]: its command runs on this machine, without the image"
-        )
     argv = script.command(start)
-    program = Program(command=argv, runtime=resolved.runtime, wants=resolved.wants, user=resolved.user)
+    program = Program(
+        command=argv,
+        runtime=resolved.runtime,
+        wants=resolved.wants,
+        user=resolved.user,
+        image=resolved.image,
+    )
     return BuiltProgram(program, env, mounts, code.scratch, resolved)
 
 
@@ -161,7 +162,7 @@ def check_start(
         raise invalid(errors.BAD_BOOT_FILE, f"{field}.boot_file", " is missing: code_dir needs it.")
 
 
-def _engine(request: ProgramRequest, settings: config.Settings) -> engine.ResolvedEngine:
+def _engine(request: ProgramRequest) -> engine.ResolvedEngine:
     field, requested = request.field, request.engine or wire.Engine()
     if request.command and not (requested.engine_id or requested.engine_name or requested.image_url):
         detail = " is missing: a command needs a custom image or a preset engine."
@@ -169,7 +170,7 @@ def _engine(request: ProgramRequest, settings: config.Settings) -> engine.Resolv
     if not request.run.code_dir and not request.run.boot_file and request.engine is None:
         detail = " is missing: set algorithm.id, subscription_id, code_dir with boot_file, or command with an image."
         raise invalid(errors.INVALID, field, detail)
-    resolved = engine.resolve(requested, settings, f"{field}.engine")
+    resolved = engine.resolve(requested, f"{field}.engine")
     check_start(resolved, request.run.code_dir or "", request.run.boot_file or "", request.command, field)
     return resolved
 

@@ -1,6 +1,7 @@
 """Checks the code of a job or an algorithm in its bucket, before the job or algorithm is created."""
 
 import asyncio
+import re
 from typing import Any, NamedTuple
 
 from turnout.config import Limits
@@ -10,6 +11,9 @@ from turnout.dialects.modelarts.errors import invalid, quoted
 from turnout.errors import Denied, NotFound, TimedOut, TurnoutError
 from turnout.service import STORE_SECONDS, Caller, Info
 
+REQUIREMENTS = "pip-requirements.txt"
+_MAX_REQUIREMENTS = 64 << 10
+_MOXING = re.compile(r"^[ \t]*moxing[ \t]*($|[<>=!~;#])", re.IGNORECASE | re.MULTILINE)
 NO_ANSWER = f"the store did not answer within {STORE_SECONDS:g} s"
 
 
@@ -17,6 +21,7 @@ class CodeInfo(NamedTuple):
     size: int
     tree: dict[str, Any]
     """The folder and its content: `{name, children}`."""
+    has_requirements: bool = False
 
 
 async def check(
@@ -37,7 +42,15 @@ async def check(
     _check_limits(context.settings.limits, files, names, f"{field}.code_dir")
     if boot_file:
         _check_boot_file(url, names, boot_file, f"{field}.boot_file")
-    return CodeInfo(sum(info.size for info in files), _tree(folder.rpartition("/")[2], names))
+    tree = _tree(folder.rpartition("/")[2], names)
+    return CodeInfo(sum(info.size for info in files), tree, REQUIREMENTS in names)
+
+
+async def requires_moxing(context: Context, caller: Caller, code_dir: str, field: str) -> bool:
+    """Whether the requirements of the code have the package moxing of PyPI."""
+    path = f"{code_dir.rstrip('/')}/{REQUIREMENTS}"
+    content = await read(context, caller, path, field, _MAX_REQUIREMENTS)
+    return content is not None and _MOXING.search(content.decode(errors="replace")) is not None
 
 
 async def read(context: Context, caller: Caller, path: str, field: str, max_bytes: int) -> bytes | None:

@@ -5,6 +5,7 @@ and so that paths can be rewritten where there is no sandbox. At its end the scr
 (`exec`): the program's exit code is the replica's, and signals reach it.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -60,6 +61,28 @@ def command(start: Start) -> tuple[str, ...]:
     known = (start.code, start.folder, start.boot_file, start.command, start.working_dir, start.packages)
     known += (family.value, str(start.nodes), start.autosearch, start.framework, start.failure)
     return ("/bin/sh", "-c", _SCRIPT, "modelarts", *known, *start.options)
+
+
+def parse(argv: Sequence[str]) -> Start | None:
+    """What `command` made the command line of; None for any other command line."""
+    if tuple(argv[:4]) != ("/bin/sh", "-c", _SCRIPT, "modelarts"):
+        return None
+    code, folder, boot_file, shell_command, working_dir, packages, family, nodes, *rest = argv[4:]
+    autosearch, framework, failure, *options = rest
+    return Start(
+        code,
+        folder,
+        boot_file,
+        shell_command,
+        working_dir,
+        packages,
+        tuple(options),
+        EngineFamily(family),
+        int(nodes),
+        autosearch,
+        framework,
+        failure,
+    )
 
 
 # Parameters and channels are variables too, under names that the user chose: the script's own begin with `_t_`.
@@ -123,6 +146,9 @@ write_autosearch() {
 }
 
 install_packages() {
+    grep -Eiq '^[[:space:]]*moxing[[:space:]]*($|[<>=!~;#])' "$_t_folder/pip-requirements.txt" &&
+        say "warning: pip installs PyPI's package moxing, which has no mox.file: it is not Huawei's." \
+            "Remove it from pip-requirements.txt: the program has a module moxing without it"
     say "pip install -r $_t_folder/pip-requirements.txt"
     (cd "$_t_folder" && exec python -m pip install --no-input --disable-pip-version-check \
         -r pip-requirements.txt) ||
@@ -176,6 +202,8 @@ fi
 [ -n "$_t_code" ] && copy_code
 [ -n "$_t_autosearch" ] && write_autosearch
 PYTHONPATH=$_t_packages${_t_framework:+:$_t_framework}${_t_folder:+:${_t_folder%/*}}${PYTHONPATH:+:$PYTHONPATH}
+# The last place, so that the user's own modules of the same names go first.
+PYTHONPATH=$PYTHONPATH${TURNOUT_MODULES:+:$TURNOUT_MODULES}
 PATH=$_t_packages/bin:$PATH
 # Packages that the program installs go there too, and replace those that are there.
 [ -n "$PIP_TARGET" ] || export PIP_TARGET="$_t_packages" PIP_UPGRADE=1

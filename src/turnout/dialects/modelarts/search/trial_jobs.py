@@ -13,12 +13,15 @@ from turnout.dialects.modelarts.search import definition
 from turnout.job import NewJob, Trial
 from turnout.job.search import Value
 from turnout.service import JobView
+from turnout.service.images import ImageRules
 
 LABEL = "trial_of"
 _encode = msgspec.json.Encoder().encode
 
 
-def trial_job(parent: JobView, trial: Trial, settings: config.Settings) -> NewJob:
+def trial_job(
+    parent: JobView, trial: Trial, settings: config.Settings, images: ImageRules | None = None
+) -> NewJob:
     """The search's job with the trial's values. Its outputs and logs go to a directory of the trial."""
     stored: dict[str, Any] = msgspec.json.decode(parent.document)
     by_file = stored["algorithm"].get("autosearch_config_path")
@@ -33,7 +36,7 @@ def trial_job(parent: JobView, trial: Trial, settings: config.Settings) -> NewJo
         _encode(trial_config(trial)).decode(),
     )
     translation = translate.TranslationContext(
-        parent.job.project, settings, stored["metadata"].get("user_name", "")
+        parent.job.project, settings, stored["metadata"].get("user_name", ""), images
     )
     document = msgspec.convert(complete, wire.Job)
     new = translate.new_job(document, translation, None, trial_inputs=trial_inputs if by_file else None)

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from turnout.runner.supervisor.disk.remove import remove
+from turnout.runner.supervisor.replicas.roots import ROOT
 from turnout.runner.supervisor.replicas.spares import GONE, SCRATCH, SPACE, WORKSPACE
 
 _log = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ def _is_empty(name: str, gone: int) -> bool:
 
 def _is_unused(space: int) -> bool:
     """Raises OSError if it is not a replica's directory."""
-    if SCRATCH.partition("/")[2] in os.listdir(space):
+    if {SCRATCH.partition("/")[2], ROOT.partition("/")[2]} & set(os.listdir(space)):
         return False
     for name in WORKSPACE:
         with _opened(name.partition("/")[2], space) as workspace:

@@ -1,4 +1,4 @@
-"""Reads files that a program wrote into its scratch directories, with or without a sandbox."""
+"""Reads files that a program wrote into its scratch directories, with or without a sandbox, or in an image."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import posixpath
 import stat
 from pathlib import Path
 
+from turnout.runner.supervisor.replicas.roots import UPPER
 from turnout.runner.targets import FARM
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,6 +25,7 @@ def read(home: Path, path: str, most: int) -> bytes:
     for parts in (
         *(("space", "scratch", number, name) for number in numbers),
         (*FARM.split("/"), *path.split("/")[1:]),
+        (*UPPER.split("/"), *path.split("/")[1:]),
     ):
         if data := _read(home, parts, most):
             return data

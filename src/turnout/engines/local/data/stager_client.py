@@ -59,10 +59,12 @@ class StagerClients:
 
     def __init__(self) -> None:
         self._clients: dict[Account, StagerClient] = {}
+        self.moved = {"in": 0, "out": 0}
+        """Bytes, since the service started."""
 
     def of(self, account: Account) -> "StagerClient":
         if account not in self._clients:
-            self._clients[account] = StagerClient(account)
+            self._clients[account] = StagerClient(account, self.moved)
         return self._clients[account]
 
     async def close(self) -> None:
@@ -71,7 +73,8 @@ class StagerClients:
 
 
 class StagerClient:
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, moved: dict[str, int]) -> None:
+        self._moved = moved
         identity = Identity(account.uid, account.gid, account.groups) if account.other else None
         self._child = Child(PROGRAM, _StagerReply, identity=identity, idle=_IDLE_SECONDS)
 
@@ -95,4 +98,5 @@ class StagerClient:
             raise TransferFailed(f"{error.message}, {_TRIES} times; see the log of the service") from None
         if reply.done is None:
             raise TransferFailed(reply.failed or "the transfer was cancelled")
+        self._moved[request["do"]] += reply.done.bytes
         return reply.done

@@ -1,80 +1,23 @@
-"""The Python interpreter of each runtime on this machine, and the shims `python`, `python3`, … that start it."""
+"""The Python interpreters of this machine, and the shims `python`, `python3`, … that start one."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from turnout import config
+from turnout.engines.local.environments.definition import Interpreter
 from turnout.engines.local.users.account import EXECUTE, Account
 from turnout.errors import Misconfigured
-from turnout.runner.plan import PYTHONS, Runtime
+from turnout.runner.archive import modules_zip
+from turnout.runner.plan import PYTHONS
+from turnout.runner.targets import MODULES_ZIP
 
 _PRINT_VERSION = "import json, sys; print(json.dumps([sys.version.split()[0], sys.prefix, sys.base_prefix]))"
 _SHIM = '#!/bin/sh\nexec "{python}" "$@"\n'
-
-
-class Interpreter(NamedTuple):
-    path: str
-    version: str
-    prefixes: tuple[str, ...]
-    """The directories that it needs: its environment, and the installation that the environment was made from."""
-
-
-class Runtimes:
-    """The runtimes of the settings. Every other name gets the host's Python."""
-
-    def __init__(
-        self,
-        directory: Path,
-        account: Account,
-        wanted: dict[str, config.RuntimeSettings],
-        nodes: bool = False,
-    ) -> None:
-        """`nodes`: there are clusters beyond this machine, so an interpreter need not be here."""
-        self._directory = directory
-        self._wanted = wanted
-        self._host = host_python(account)
-        self._by_path: dict[str, Interpreter] = {self._host.path: self._host}
-        self.missing: dict[str, str] = {}
-        """Why jobs on this machine cannot use a runtime."""
-        for name, runtime in wanted.items():
-            if not runtime.python:
-                continue
-            try:
-                _check(name, runtime, account)
-                self._by_path.setdefault(runtime.python, inspect(runtime.python))
-            except Misconfigured as error:
-                if not nodes:
-                    raise
-                self.missing[name] = error.message
-        self._ready = {name: self._make(name) for name in wanted if name not in self.missing}
-        self._default = self._make("")
-
-    def get(self, name: str) -> Runtime:
-        return self._ready.get(name, self._default)
-
-    def describe(self, name: str) -> str:
-        if name in self.missing:
-            return f"{self._wanted[name].python}, which this machine does not have"
-        found = self._interpreter(name)
-        return f"Python {found.version} ({found.path})"
-
-    def _interpreter(self, name: str) -> Interpreter:
-        runtime = self._wanted.get(name)
-        return self._by_path[runtime.python] if runtime and runtime.python else self._host
-
-    def _make(self, name: str) -> Runtime:
-        python = self._interpreter(name)
-        shims = self._directory / (name or "host").replace("/", "_")
-        write_shims(shims, python.path)
-        binds = [(prefix, prefix) for prefix in python.prefixes]
-        if name:
-            binds += [(source, target) for target, source in self._wanted[name].mounts.items()]
-        return Runtime(python.path, str(shims), tuple(binds))
 
 
 def host_python(account: Account) -> Interpreter:
@@ -94,6 +37,26 @@ def host_python(account: Account) -> Interpreter:
     )
 
 
+def installed(account: Account) -> dict[str, str]:
+    """The interpreters that jobs may execute, by version: `3.12` → `/usr/bin/python3.12`.
+
+    Shims such as pyenv's are scripts: they need variables that a job does not have.
+    """
+    found: dict[str, str] = {}
+    for directory in config.python_directories():
+        try:
+            names = sorted(os.listdir(directory))
+        except OSError:
+            continue
+        for name in names:
+            match, path = re.fullmatch(r"python(3\.\d+)", name), Path(directory, name)
+            if not match or match[1] in found or not path.is_file() or _is_script(path):
+                continue
+            if account.blocked(path, EXECUTE) is None:
+                found[match[1]] = str(path)
+    return found
+
+
 def inspect(python: str) -> Interpreter:
     """Runs the interpreter to get its version and directories. Raises Misconfigured."""
     try:
@@ -110,7 +73,8 @@ def inspect(python: str) -> Interpreter:
     real = os.path.dirname(os.path.dirname(os.path.realpath(python)))
     # Everything below /usr is visible anyway. An interpreter may also be a link into a third directory.
     prefixes = dict.fromkeys(path for path in (base, prefix, real) if not Path(path).is_relative_to("/usr"))
-    return Interpreter(python, version, tuple(path for path in prefixes if path != "/"))
+    scripts = os.path.join(prefix, "bin") if prefix != base else ""
+    return Interpreter(python, version, tuple(path for path in prefixes if path != "/"), scripts)
 
 
 def write_shims(directory: Path, python: str) -> None:
@@ -125,25 +89,16 @@ def write_shims(directory: Path, python: str) -> None:
             fresh.write_text(text)
             fresh.chmod(0o755)
             fresh.rename(shim)
+    _write_modules(directory / MODULES_ZIP)
 
 
-def _check(name: str, runtime: config.RuntimeSettings, account: Account) -> None:
-    python = Path(runtime.python)
-    if not python.is_absolute() or not python.is_file():
-        raise Misconfigured(
-            f"[runtimes.{name}] python = {runtime.python!r} must be the absolute path of an interpreter"
-        )
-    obstacle = account.blocked(python, EXECUTE)
-    if obstacle is not None:
-        raise Misconfigured(
-            f"[runtimes.{name}] python = {runtime.python!r} cannot be executed by {account.name}: "
-            f"the permissions of {obstacle} do not allow it"
-        )
-    for target, source in runtime.mounts.items():
-        if not Path(source).is_dir() or not target.startswith("/"):
-            raise Misconfigured(
-                f"[runtimes.{name}] mounts: {target} = {source!r} must be an absolute path and a directory of this host"
-            )
+def _write_modules(path: Path) -> None:
+    data = modules_zip()
+    if not path.exists() or path.read_bytes() != data:
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(data)
+        fresh.chmod(0o644)
+        fresh.rename(path)
 
 
 def _is_script(path: Path) -> bool:

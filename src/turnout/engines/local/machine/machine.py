@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 from turnout.config import Settings
 from turnout.engines.local.data.copies import revoke_access_of_others
+from turnout.engines.local.environments.environments import Environments
 from turnout.engines.local.machine import network, sandbox
-from turnout.engines.local.machine.interpreters import Runtimes
 from turnout.engines.local.machine.network import JobNetwork
-from turnout.engines.local.machine.node import find_gpus, node
+from turnout.engines.local.machine.node import find_gpus, gpu_driver, node
+from turnout.engines.local.machine.runtimes import Runtimes
 from turnout.engines.local.users import account, ownership
 from turnout.engines.local.users.account import Accounts, check_access
 from turnout.engines.local.users.job_users import JobUsers
@@ -20,9 +21,12 @@ class Machine(NamedTuple):
     accounts: Accounts
     users: JobUsers
     runtimes: Runtimes
+    environments: Environments
     layout: Layout
     node: Node
     network: JobNetwork
+    no_images: str = ""
+    """Why it cannot run images; empty: it can."""
 
 
 def prepare(paths: Paths, settings: Settings, accounts: Accounts | None = None) -> Machine:
@@ -37,16 +41,23 @@ def prepare(paths: Paths, settings: Settings, accounts: Accounts | None = None) 
     job_network = network.choose(settings, accounts, command, paths.supervisor)
     if command:
         sandbox.write_resolver(etc, job_network.resolver())
+    no_images = "" if command else "that needs a sandbox of bubblewrap"
+    if settings.engines.local.containers == "off":
+        no_images = 'the settings have [engines.local] containers = "off"'
     layout = Layout(
         sandbox=command,
+        image_sandbox=sandbox.image_options(etc, command) if command else (),
         processes=settings.limits.processes,
         log_bytes=settings.limits.log_bytes,
         disk=settings.limits.disk,
         gpus=gpus.count > 0,
         gpu_devices=gpus.devices,
+        gpu_driver=gpu_driver() if gpus.devices and not no_images else None,
         own_network=job_network.own,
     )
-    nodes = bool(settings.remote_clusters())
-    runtimes = Runtimes(paths.runtimes, accounts.anyone, settings.runtimes, nodes)
+    environments = Environments(paths.environments, accounts, settings.runtime_defaults)
+    environments.prepare()
+    runtimes = Runtimes(paths, accounts.anyone, settings, environments, gpus.count > 0)
     users = JobUsers(accounts, etc if command else None)
-    return Machine(accounts, users, runtimes, layout, node(settings.engines.local, gpus), job_network)
+    capacity = node(settings.engines.local, gpus)
+    return Machine(accounts, users, runtimes, environments, layout, capacity, job_network, no_images)

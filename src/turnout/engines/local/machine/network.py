@@ -1,5 +1,6 @@
 """The network of jobs: whether private ones work on this machine, and what the supervisor needs to make them."""
 
+import contextlib
 import json
 import logging
 import os
@@ -8,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,13 +48,15 @@ class JobNetwork(NamedTuple):
     tun: str = str(_TUN)
     reach: tuple[tuple[str, int], ...] = ()
     """Addresses outside of the private network that the settings open to jobs."""
+    gateway: bool = False
+    """Whether a gang finds the gateway to its buckets in its network."""
     trouble: str = ""
     """Why private networks do not work, if the settings ask for them."""
 
     @property
     def message(self) -> dict[str, Any] | None:
         """What the supervisor gets; None: gangs have no private networks."""
-        names = ("outside", "subnet", "tun", "reach")
+        names = ("outside", "subnet", "tun", "reach", "gateway")
         return {name: getattr(self, name) for name in names} if self.own else None
 
     def resolver(self) -> str:
@@ -91,7 +95,7 @@ def choose(settings: Settings, accounts: Accounts, sandbox: tuple[str, ...], dir
 
 
 def probe(settings: Settings) -> JobNetwork:
-    """What network jobs would get. Changes nothing on the machine, and does not create the supervisor's user."""
+    """What network jobs would get. Leaves nothing behind, and does not create the supervisor's user."""
     local = settings.engines.local
     try:
         account = supervisor_account(pwd.getpwnam(local.user).pw_name)
@@ -104,7 +108,16 @@ def probe(settings: Settings) -> JobNetwork:
     sandbox = (
         (bwrap, "--unshare-user", "--unshare-pid", "--unshare-uts", "--ro-bind", "/", "/") if bwrap else ()
     )
-    return _probe(settings, accounts, sandbox, None)
+    with contextlib.ExitStack() as stack:
+        directory = None
+        if os.geteuid() == 0:
+            # Where the data directory is or will be, because /tmp often can have no devices.
+            place = next(path for path in (settings.data, *settings.data.absolute().parents) if path.is_dir())
+            with contextlib.suppress(OSError):
+                made = tempfile.TemporaryDirectory(prefix=".turnout-", dir=place)
+                directory = Path(stack.enter_context(made))
+                directory.chmod(0o711)
+        return _probe(settings, accounts, sandbox, directory)
 
 
 def _probe(
@@ -123,7 +136,7 @@ def _probe(
     subnet, tun = _free_subnet(), str(_tun_device(accounts.supervisor, directory))
     troubles: list[str] = []
     for program in programs:
-        found = JobNetwork(True, program, subnet, tun, reach)
+        found = JobNetwork(True, program, subnet, tun, reach, settings.storage.in_jobs)
         trouble = _try(found, accounts, sandbox)
         if not trouble:
             return found

@@ -2,17 +2,24 @@
 
 import contextlib
 import glob
+import logging
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turnout.config import LocalEngineSettings
 from turnout.job import Node
 from turnout.job.resources import millicores
+from turnout.runner.gpu_driver import GpuDriver, parse
 
 # Cgroup files with the memory limit of the service, and so of everything that it starts: v2, then v1.
 _MEMORY_LIMITS = ("/sys/fs/cgroup{v2}/memory.max", "/sys/fs/cgroup/memory{v1}/memory.limit_in_bytes")
+
+
+_CDI = ("/etc/cdi", "/var/run/cdi")
+_log = logging.getLogger(__name__)
 
 
 class Gpus(NamedTuple):
@@ -64,6 +71,25 @@ def _shared_devices() -> list[str]:
     names = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
     devices = [f"/dev/{name}" for name in names] + sorted(glob.glob("/dev/nvidia-caps/*"))
     return [device for device in devices if os.path.exists(device)]
+
+
+def gpu_driver(directories: Iterable[str] = _CDI) -> GpuDriver | None:
+    """What images need to use the GPUs, as NVIDIA's container toolkit has described it; None: it has not."""
+    import yaml  # only if there are GPUs
+
+    documents: list[dict[str, Any]] = []
+    for directory in directories:
+        for path in sorted(Path(directory).glob("*")):
+            if path.suffix in (".yaml", ".yml", ".json"):
+                try:
+                    documents.append(yaml.safe_load(path.read_text()))
+                except (OSError, yaml.YAMLError) as error:
+                    _log.warning("%s is not read: %s", path, error)
+    try:
+        return parse(documents)
+    except ValueError as error:
+        _log.warning("a file in %s: %s", " or ".join(directories), error)
+        return None
 
 
 def _own_cgroups() -> dict[str, str]:

@@ -22,6 +22,10 @@ from turnout.runner.supervisor.replicas.spawn import SECCOMP_FD
 
 _log = logging.getLogger(__name__)
 
+_NAMESPACES = (
+    "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--new-session", "--clearenv",
+    "--cap-drop", "ALL",
+)  # fmt: skip
 _ROOTS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
@@ -87,16 +91,21 @@ def options(settings: Settings, account: Account, etc: Path) -> tuple[str, ...]:
     return ()
 
 
+def image_options(etc: Path, common: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for replicas in an image, after the option for its root directory. `common` is what `options` gave."""
+    found = [*_NAMESPACES, "--proc", "/proc"]
+    devices = etc.with_name(".dev")
+    if str(devices) in common:
+        found += ["--dev-bind", str(devices), "/dev"]
+    else:
+        found += ["--tmpfs", "/dev", *_each_device()]
+    found += ["--perms", "1777", "--tmpfs", "/dev/shm", "--ro-bind", f"{etc}/resolv.conf", "/etc/resolv.conf"]
+    seccomp_options = common[common.index("--seccomp") :] if "--seccomp" in common else ()
+    return (common[0], *found, "--dir", "/tmp", *seccomp_options)
+
+
 def _options(etc: Path, devices: Path | None) -> list[str]:
-    found = [
-        "--unshare-user",
-        "--unshare-pid",
-        "--unshare-ipc",
-        "--unshare-uts",
-        "--new-session",
-        "--clearenv",
-    ]
-    found += ["--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
+    found = [*_NAMESPACES, "--ro-bind", "/usr", "/usr"]
     for name in _ROOTS:
         path = Path("/", name)
         if path.is_symlink():
@@ -107,12 +116,18 @@ def _options(etc: Path, devices: Path | None) -> list[str]:
     if devices:
         found += ["--dev-bind", str(devices), "/dev"]
     else:
-        for name in _DEVICES:
-            found += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-        for name, target in _DEVICE_LINKS.items():
-            found += ["--symlink", target, f"/dev/{name}"]
+        found += _each_device()
     found += ["--perms", "1777", "--tmpfs", "/dev/shm", "--dir", "/run", "--dir", "/home", "--dir", "/var"]
     return [*found, "--symlink", "/tmp", "/var/tmp"]
+
+
+def _each_device() -> list[str]:
+    found: list[str] = []
+    for name in _DEVICES:
+        found += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for name, target in _DEVICE_LINKS.items():
+        found += ["--symlink", target, f"/dev/{name}"]
+    return found
 
 
 def _seccomp_options(settings: Settings) -> tuple[str, ...]:

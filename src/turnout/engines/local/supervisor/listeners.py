@@ -41,7 +41,7 @@ class Port(NamedTuple):
 
 
 class _HeldSockets(msgspec.Struct):
-    held: list[tuple[str, str, int]] = []
+    held: list[tuple[str, str, int]] | None = None
 
 
 class Listeners:
@@ -111,16 +111,29 @@ def _take(
             connection.sendall(msgspec.json.encode({"t": "take", "wanted": wanted}) + b"\n")
             # A supervisor that holds no listeners closes the connection without a reply.
             connection.shutdown(socket.SHUT_WR)
-            line, fds, _, _ = socket.recv_fds(
-                connection, _LARGEST_REPLY, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
+            names, fds = _receive_held(connection)
         except OSError:
             return []
     sockets = [socket.socket(fileno=fd) for fd in fds]
-    # Reports about running jobs may follow the answer.
-    answer = line.partition(b"\n")[0]
-    names = msgspec.json.decode(answer, type=_HeldSockets).held if answer else []
     return list(zip(names, sockets, strict=True))
+
+
+def _receive_held(connection: socket.socket) -> tuple[list[tuple[str, str, int]], list[int]]:
+    """Names and descriptors. Reports about running jobs may come before the answer, and after it."""
+    fds: list[int] = []
+    line = b""
+    while True:
+        data, new, _, _ = socket.recv_fds(
+            connection, _LARGEST_REPLY, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        fds += new
+        *lines, line = (line + data).split(b"\n")
+        for one in lines:
+            held = msgspec.json.decode(one, type=_HeldSockets).held
+            if held is not None:
+                return held, fds
+        if not data:
+            return [], fds
 
 
 def _bind(port: Port) -> socket.socket:

@@ -77,6 +77,8 @@ class GangClaim(msgspec.Struct):
     """Whether it has a private network."""
     user: int = 0
     """The uid of its processes; 0: the supervisor's own."""
+    images: list[str] = []
+    """The digests of the images that it runs in."""
 
 
 class ReplicaStarted(msgspec.Struct, array_like=True):
@@ -115,5 +117,7 @@ class SupervisorMessage(msgspec.Struct):
     """Number, exit code, error: a shell was opened (no code), could not be, or has ended."""
     socket: tuple[int, str] | None = None
     """Number, error. A descriptor comes along unless there is an error."""
+    gateway: str | None = None
+    """An attempt in whose network a program connects to the gateway. The descriptor of the listener comes along."""
     synced: bool = False
     """All that the supervisor holds has been sent."""

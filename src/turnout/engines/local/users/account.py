@@ -28,6 +28,8 @@ _DEFAULT_UIDS = (range(2_100_000_000, 2_100_065_536), range(40_000, 60_000))
 _FIRST, _LAST = 1000, 1 << 31
 _FEWEST = 2
 _NOBODY = 65534
+_BUILDER = "[runtimes]"
+"""Has a uid as projects have, and no project can have this name."""
 
 
 class Account(NamedTuple):
@@ -97,6 +99,11 @@ class Accounts:
         return Account("the users of jobs", self.uids.start, self.uids.start, other=True)
 
     @property
+    def builder(self) -> Account:
+        """What makes environments: its user owns nothing else. Raises Misconfigured if no uid is left. Blocks."""
+        return self.of(_BUILDER)
+
+    @property
     def all(self) -> list[Account]:
         """The accounts that projects have so far."""
         if not self.uids:
@@ -130,8 +137,9 @@ class Accounts:
             if project not in known:
                 uid = max(known.values(), default=self.uids.start) + 1
                 if uid not in self.uids:
+                    owner = "what makes environments" if project == _BUILDER else f"the project {project!r}"
                     raise Misconfigured(
-                        f"[engines.local] uids has no uid left for the project {project!r}: make the range larger"
+                        f"[engines.local] uids has no uid left for {owner}: make the range larger"
                     )
                 _write(self._file, known | {project: uid})
                 known[project] = uid

@@ -29,7 +29,8 @@ _LOGS = (*PIPES, "marks")
 def prepare(paths: Paths, supervisor: Account) -> None:
     """Raises OSError."""
     paths.data.mkdir(mode=_PASSABLE, parents=True, exist_ok=True)
-    paths.runtimes.mkdir(mode=0o755, exist_ok=True)
+    for directory in (paths.runtimes, paths.environments):
+        directory.mkdir(mode=0o755, exist_ok=True)
     for directory in (paths.attempts, paths.supervisor):
         directory.mkdir(mode=0o700, exist_ok=True)
     if not supervisor.other:

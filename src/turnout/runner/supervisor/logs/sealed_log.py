@@ -22,6 +22,7 @@ from ..diagnostics import log_message
 from ..disk.remove import remove
 from ..loop import Loop
 from ..replicas import users
+from ..replicas.roots import ROOT
 from ..replicas.spares import BOX, SCRATCH, WORKSPACE
 from .marks import StreamPipes
 
@@ -202,7 +203,7 @@ class SealedLog:
 
 def remove_workspace(directory: str, user: int, loop: Loop, then: Callable[[], None]) -> int:
     """Removes all that the replica could write, then calls `then`. Returns the id of the process that removes."""
-    paths = [f"{directory}/{name}" for name in (*WORKSPACE, SCRATCH)]
+    paths = [f"{directory}/{name}" for name in (*WORKSPACE, SCRATCH, ROOT)]
     pid = os.fork()
     if pid == 0:
         _remove(paths, user)

@@ -13,7 +13,7 @@ from ..replicas.clone import clone_into
 from ..replicas.spawn import SECCOMP_FD
 from . import namespaces
 from .namespaces import Options
-from .networks import outside_command
+from .outside import outside_command
 
 _LOW_NUMBERS = 16
 

@@ -148,6 +148,7 @@ class Forwarder:
 
 def fork(listeners: list[tuple[int, Address]]) -> int:
     """Returns its process id. It ends with the supervisor at the latest, so that none is left behind."""
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
@@ -156,6 +157,8 @@ def fork(listeners: list[tuple[int, Address]]) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         users.keep_capabilities(0)
         namespaces.end_with_parent()
+        if os.getppid() != parent:
+            return os._exit(1)  # it was killed just before
         namespaces.close_all_but([fd for fd, _ in listeners])
         sockets = {socket.socket(fileno=fd): address for fd, address in listeners}
         for listener in sockets:

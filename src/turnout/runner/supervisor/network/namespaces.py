@@ -41,6 +41,10 @@ _ETHERNET = b"\x52\x55"
 _METADATA = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32")
 """Metadata services of clouds, which may contain secrets, and other link-local addresses."""
 TUN = "/dev/net/tun"
+GATEWAY = ("169.254.169.254", 80)
+"""Where a gang finds the gateway to its buckets, which is also a metadata server, as in the clouds. No job can listen
+on such a low port, so the port is never taken from a program.
+"""
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: see `clone`
 _setns, _unshare, _prctl = _libc.setns, _libc.unshare, _libc.prctl
 
@@ -55,12 +59,15 @@ class Options(NamedTuple):
     """The device file."""
     reach: tuple[tuple[str, int], ...] = ()
     """Addresses in the network that lead to the same addresses outside."""
+    gateway: bool = False
+    """The network has a listener for the service at GATEWAY."""
 
     @classmethod
     def of(cls, message: dict[str, Any]) -> "Options":
         """From a message of the service, or from `_asdict`."""
         reach = tuple((str(host), int(port)) for host, port in message["reach"])
-        return cls(message["outside"], message["subnet"], message["tun"], reach)
+        gateway = bool(message.get("gateway"))
+        return cls(message["outside"], message["subnet"], message["tun"], reach, gateway)
 
 
 def enter(user: int, network: int) -> None:
@@ -73,6 +80,19 @@ def enter_user(user: int) -> None:
     """In a child: enters a user namespace of the supervisor; -1: none. Raises OSError."""
     if user >= 0:
         _check(_setns(user, _NEW_USER))
+
+
+def enter_network(network: int) -> None:
+    """Raises OSError."""
+    _check(_setns(network, _NEW_NET))
+
+
+def become_spawner(user: int) -> None:
+    """Enters the user namespace and an empty network, with the rights that `spawner` needs. Raises OSError."""
+    _check(_setns(user, _NEW_USER))
+    _check(_unshare(_NEW_NET))
+    users.keep_capabilities(users.SPAWN)
+    _prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def owner_of(network: int) -> int:
@@ -186,18 +206,19 @@ def _become_maker(connection: socket.socket, user: int, options: Options) -> NoR
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        end_with_parent()
+        # First of all: the supervisor may be killed at any moment, and the maker must not keep its sockets and its
+        # lock. Only without the other end of its own connection does it learn of that.
+        close_all_but([connection.fileno(), *([user] if user >= 0 else [])])
         if user >= 0:
             _check(_setns(user, _NEW_USER))
+            os.close(user)
         else:
             _check(_unshare(_NEW_USER))
             # Otherwise its files in /proc would belong to root, and nobody could write its maps.
             _prctl(_SET_DUMPABLE, 1, 0, 0, 0)
-            connection.send(b"namespace")
-            connection.recv(_MESSAGE_BYTES)
-        close_all_but([connection.fileno()])
-        connection.send(b"ready")
-        connection.recv(_MESSAGE_BYTES)
+            _tell(connection, b"namespace")
+        end_with_parent()  # the kernel forgets it when a process enters a user namespace
+        _tell(connection, b"ready")
         _prctl(_SET_DUMPABLE, 0, 0, 0, 0)
         _serve(connection, options)
         code = 0
@@ -206,6 +227,13 @@ def _become_maker(connection: socket.socket, user: int, options: Options) -> NoR
             connection.send(str(error.errno).encode())
     finally:
         os._exit(code)
+
+
+def _tell(connection: socket.socket, step: bytes) -> None:
+    """Returns when the supervisor has answered. Raises OSError if it is gone."""
+    connection.send(step)
+    if not connection.recv(_MESSAGE_BYTES):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def _serve(connection: socket.socket, options: Options) -> None:
@@ -253,17 +281,23 @@ def _handle(kind: bytes, body: bytes, files: Sequence[int], options: Options) ->
 
 
 def make(options: Options) -> list[int]:
-    """Makes a new network. Returns its namespace, its tap if it has an outside, and its listeners. Raises OSError."""
+    """Makes a new network. Returns its namespace, its tap if it has an outside, and its listeners, that of the gateway
+    first. Raises OSError.
+    """
     _check(_unshare(_NEW_NET))
     made: list[int] = []
     try:
         made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         with Netlink() as kernel:
             kernel.up(_LOOPBACK)
+            if options.gateway:
+                kernel.address(_LOOPBACK, GATEWAY[0], 32)
             if options.outside:
                 made.append(open_tap(options.tun))
                 _connect(kernel, options)
             kernel.commit()
+        if options.gateway:
+            made.append(_bound(*GATEWAY))
         made += [_listen(host, port) for host, port in options.reach]
     except OSError:
         _close(made)
@@ -296,8 +330,16 @@ def _listen(host: str, port: int) -> int:
         with Netlink() as kernel:
             kernel.address(_LOOPBACK, host, 128 if family == socket.AF_INET6 else 32)
             kernel.commit(ignored=(errno.EEXIST,))
+    return _bound(host, port)
+
+
+def _bound(host: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if (host, port) == GATEWAY:
+            # The service may still have the listener that it got from an earlier supervisor.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
         return listener.detach()

@@ -14,7 +14,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Network
 from typing import Any
 
 from .. import procfs
@@ -28,17 +27,16 @@ from ..replicas.clone import clone_into
 from ..replicas.spares import QUIET
 from . import forward, namespaces
 from .namespaces import Options
-from .netlink import MTU, TAP
+from .outside import NAMESPACE_FD, READY_FD, outside_command
+from .spawner import NetworkEntry, Spawner
 
-_SPARES, _FEW_SPARES, _ORDERS_AT_ONCE = 32, 8, 4
+_SPARES, _LOW_SPARES, _FEW_SPARES, _ORDERS_AT_ONCE = 32, 16, 8, 4
 _PAUSE = 1.0
 _MAKER_SECONDS = 10.0
 _FRAME_BYTES = 1 << 17
 _REPLY_BYTES = 64
 _FRAMES = 64
-_NAMESPACE_FD, _READY_FD = 3, 4
 _OUTSIDE, _REACH = "outside", "reach"
-PASTA = "pasta"
 
 OnFiles = Callable[[list[int]], None]
 """Called with the files that were made; none if it failed."""
@@ -52,6 +50,8 @@ class Network:
     def __init__(self, namespace: int, tap: int = -1) -> None:
         self.namespace = namespace
         self.tap = tap
+        self.gateway = -1
+        """The listener of the gateway. The service gets a copy at the first connection."""
         self.listeners: list[tuple[int, tuple[str, int]]] = []
         self.helpers: dict[str, int] = {}
         """The pidfd of each helper, by what it does."""
@@ -59,8 +59,8 @@ class Network:
 
 
 class Networks:
-    """`directory` is the supervisor's. `watch_helper` gets the id of each process that is started. `send` goes to the
-    service.
+    """`directory` and `lock` are the supervisor's. `watch_helper` gets the id of each process that is started. `send`
+    goes to the service.
     """
 
     def __init__(
@@ -69,8 +69,10 @@ class Networks:
         loop: Loop,
         watch_helper: Callable[[int], None],
         send: Callable[[Message, int], None],
+        lock: int = -1,
     ) -> None:
         self._directory = directory
+        self._lock = lock
         self._loop = loop
         self._watch_helper = watch_helper
         self._send = send
@@ -78,6 +80,7 @@ class Networks:
         self._user_namespace = -1
         """The user namespace that owns all networks."""
         self._maker: socket.socket | None = None
+        self._spawner: Spawner | None = None
         self._callbacks: deque[OnFiles] = deque()
         self._received: list[int] = []
         """Files from the maker that may be used once its next message has come."""
@@ -85,7 +88,7 @@ class Networks:
         self._ordered = 0
         self._networks: dict[str, Network] = {}
         self._quiet_from = 0.0
-        self._not_before = 0.0
+        self._not_before = self._no_spawner_before = 0.0
         self._outage = Outage("no network can be made for a gang")
 
     def configure(self, settings: dict[str, Any] | None) -> None:
@@ -102,32 +105,23 @@ class Networks:
 
     def order_spare(self) -> bool:
         """Orders one spare if there are too few. Called when the supervisor is idle."""
-        count, now = len(self._spares) + self._ordered, time.monotonic()
-        if (
-            not self._options
-            or count >= _SPARES
-            or self._ordered >= _ORDERS_AT_ONCE
-            or now < self._not_before
-        ):
-            return False
-        if count >= _FEW_SPARES and now < self._quiet_from:
-            return False
-        self._order()
+        self._prepare_spawner()
+        self._order_below(_FEW_SPARES if time.monotonic() < self._quiet_from else _SPARES)
         return False
 
-    def assign(self, gang: Gang) -> Callable[[], None]:
-        """Gives the gang its network, if it has none yet. Returns a function that a child calls before its exec to
-        enter it. Both raise OSError.
-        """
+    def assign(self, gang: Gang) -> NetworkEntry:
+        """Gives the gang its network, if it has none yet. Raises OSError."""
         network = self._networks.get(gang.attempt)
         if network is None:
             self._quiet_from = time.monotonic() + QUIET
             if not self._spares:
                 self._wait_for_spare()
             network = self._networks[gang.attempt] = self._spares.pop()
+            # While many jobs start, the supervisor is never idle, and would have to wait for each network.
+            self._order_below(_LOW_SPARES)
             self._watch_network(gang.attempt, network)
-        user, namespace = self._user_namespace, network.namespace
-        return lambda: namespaces.enter(user, namespace)
+        self._prepare_spawner()
+        return NetworkEntry(self._user_namespace, network.namespace, self._spawner)
 
     def user_namespace_entry(self, gang: Gang) -> Callable[[], None]:
         """Returns a function with which a child enters the user namespace of the gang's network, if there is one."""
@@ -172,6 +166,8 @@ class Networks:
         while self._networks:
             self._discard(self._networks.popitem()[1])
         self._disconnect()
+        if self._spawner:
+            self._spawner.close()
 
     # Making networks.
 
@@ -204,6 +200,12 @@ class Networks:
         start = f"turnout-network:{self._directory}:"
         return f"{start}{kind}:{attempt}:" if kind else start
 
+    def _order_below(self, wanted: int) -> None:
+        """Orders one spare if there are fewer, with those on their way."""
+        few = len(self._spares) + self._ordered < wanted and self._ordered < _ORDERS_AT_ONCE
+        if self._options and few and time.monotonic() >= self._not_before:
+            self._order()
+
     def _order(self) -> None:
         self._ordered += 1
         options = self._options
@@ -219,6 +221,7 @@ class Networks:
         else:
             self._outage.recovered()
             network = Network(files.pop(0), files.pop(0) if options.outside else -1)
+            network.gateway = files.pop(0) if options.gateway else -1
             network.listeners = list(zip(files, options.reach, strict=True))
             self._spares.append(network)
 
@@ -282,6 +285,25 @@ class Networks:
         for callback in callbacks:
             callback([])
 
+    def _prepare_spawner(self) -> None:
+        """Starts the spawner if there is none. Without one, sandboxes start more slowly."""
+        if self._spawner or self._user_namespace < 0 or time.monotonic() < self._no_spawner_before:
+            return
+        self._no_spawner_before = time.monotonic() + _PAUSE
+        try:
+            spawner = self._spawner = Spawner(self._user_namespace, self._lock)
+        except OSError as error:
+            log_message(f"the process that starts sandboxes in networks: {error}")
+            return
+        self._watch_helper(spawner.pid)
+        self._loop.add(spawner.fd, lambda: self._on_spawner_ended(spawner))
+
+    def _on_spawner_ended(self, spawner: Spawner) -> None:
+        if spawner.has_ended():
+            self._loop.remove(spawner.fd)
+            spawner.close()
+            self._spawner = None
+
     def _discard(self, network: Network) -> None:
         for pidfd in network.helpers.values():
             with contextlib.suppress(OSError):
@@ -293,8 +315,8 @@ class Networks:
             self._loop.remove(fd)
         network.watched.clear()
         files = [network.namespace, *(fd for fd, _ in network.listeners)]
-        files += [network.tap] if network.tap >= 0 else []
-        network.tap = network.namespace = -1
+        files += [fd for fd in (network.tap, network.gateway) if fd >= 0]
+        network.tap = network.namespace = network.gateway = -1
         network.listeners.clear()
         # Whoever closes them last waits for the kernel. That is the maker.
         self._notify(namespaces.CLOSE, files)
@@ -303,7 +325,10 @@ class Networks:
     # Connecting networks.
 
     def _watch_network(self, attempt: str, network: Network) -> None:
-        """Watches for the first packet to the outside, and for connections to opened addresses."""
+        """Watches for the first packet to the outside, and for connections to the gateway and to opened addresses."""
+        if network.gateway >= 0 and network.gateway not in network.watched:
+            self._loop.add(network.gateway, lambda: self._hand_over_gateway(attempt, network))
+            network.watched.add(network.gateway)
         if network.tap >= 0 and network.tap not in network.watched:
             self._loop.add(network.tap, lambda: self._connect_outside(attempt, network))
             network.watched.add(network.tap)
@@ -321,6 +346,7 @@ class Networks:
             self._request(
                 namespaces.TAP_AGAIN, namespace, lambda files: self._on_opened(attempt, network, files)
             )
+        self._restore_gateway(attempt, network)
         if network.listeners or _REACH in network.helpers:
             return
         for address in options.reach:
@@ -330,6 +356,32 @@ class Networks:
                 namespace,
                 lambda files, address=address: self._on_opened(attempt, network, files, address),
             )
+
+    def _restore_gateway(self, attempt: str, network: Network) -> None:
+        """A new service gets the listener again; a new supervisor makes it again."""
+        if network.gateway >= 0:
+            self._watch_network(attempt, network)
+            return
+        if self._options is None or not self._options.gateway or network.namespace < 0:
+            return
+
+        def opened(files: list[int]) -> None:
+            if files and network.namespace >= 0 and network.gateway < 0:
+                network.gateway = files[0]
+                self._watch_network(attempt, network)
+            else:
+                _close(files)
+
+        message = namespaces.LISTEN + json.dumps(namespaces.GATEWAY).encode()
+        self._request(message, [network.namespace], opened)
+
+    def _hand_over_gateway(self, attempt: str, network: Network) -> None:
+        """A program connects to the gateway: the service gets the listener, and accepts this and later connections.
+
+        Without a service the connection waits for the next one, see `_restore`.
+        """
+        self._unwatch(network, network.gateway)
+        self._send({"gateway": attempt}, os.dup(network.gateway))
 
     def _on_opened(
         self, attempt: str, network: Network, files: list[int], address: tuple[str, int] | None = None
@@ -360,8 +412,8 @@ class Networks:
                 files = {
                     1: null.fileno(),
                     2: null.fileno(),
-                    _NAMESPACE_FD: network.namespace,
-                    _READY_FD: ready_write,
+                    NAMESPACE_FD: network.namespace,
+                    READY_FD: ready_write,
                 }
                 pid = clone_into(-1, options.outside, argv, {}, files, before_exec)
             self._on_helper_started(attempt, network, _OUTSIDE, pid)
@@ -414,40 +466,6 @@ class Networks:
         self._loop.remove(pidfd)
         os.close(pidfd)
         self._loop.call_later(_PAUSE, lambda: self._restore(attempt, network))
-
-
-def outside_command(options: Options, name: str) -> list[str]:
-    """Command line of slirp4netns or pasta, with another name. Descriptor 3 is the namespace; 4 gets a byte when it
-    works.
-    """
-    if os.path.basename(options.outside) == PASTA:
-        return _pasta_command(options, name)
-    argv = [name, "--disable-host-loopback", "--enable-seccomp", f"--mtu={MTU}", f"--cidr={options.subnet}"]
-    return [*argv, f"--ready-fd={_READY_FD}", "--netns-type=path", f"/proc/self/fd/{_NAMESPACE_FD}", TAP]
-
-
-def _pasta_command(options: Options, name: str) -> list[str]:
-    """The same addresses as slirp4netns uses; those of the tap are set already. No ports are forwarded in either
-    direction, and the gateway does not lead to the host. The "pid file" is the descriptor that says that it works.
-    """
-    subnet = IPv4Network(options.subnet)
-    addresses = ["-a", str(subnet[100]), "-n", str(subnet.prefixlen), "-g", str(subnet[2])]
-    closed = ["-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw", "--ipv4-only"]
-    closed += ["--no-dhcp", "--no-ndp", "--no-dhcpv6", "--no-ra"]
-    # pasta takes its mode from its name.
-    argv = [
-        name + PASTA,
-        "--quiet",
-        "--foreground",
-        "--ns-ifname",
-        TAP,
-        "--mtu",
-        str(MTU),
-        *addresses,
-        *closed,
-    ]
-    argv += ["--dns-forward", str(subnet[3]), "--pid", f"/proc/self/fd/{_READY_FD}"]
-    return [*argv, "--netns-only", "--netns", f"/proc/self/fd/{_NAMESPACE_FD}"]
 
 
 def _read(tap: int) -> list[bytes]:

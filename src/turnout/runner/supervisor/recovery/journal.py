@@ -7,7 +7,7 @@ On a full disk, lines wait in memory, in order, and `catch_up` retries. The serv
 store is the one that counts.
 
 Lines:
-{"boot": id}                                              the supervisor started
+{"boot": id, "place": [device, inode]}                    the supervisor started, in that directory
 {"claim": gang}                                           before its first process is created
 {"starting": [attempt, name], "pending": true}            just before a process is created; without it, it never ran.
                                                           `pending`: see `spares.PENDING`; older versions wrote none

@@ -22,7 +22,10 @@ Marked = dict[str, list[int]]
 
 def recover(supervisor: Supervisor) -> None:
     """A failure affects one replica only: the supervisor must start in any case."""
-    strays = _read_journal(supervisor)
+    strays, copied = _read_journal(supervisor)
+    if copied:
+        _report_as_lost(supervisor)
+        return
     # This searches all of /proc, so only if an earlier supervisor may have left something.
     search = (
         strays
@@ -31,7 +34,7 @@ def recover(supervisor: Supervisor) -> None:
     )
     marked = procfs.marked_processes() if search else {}
     _release_never_ran(supervisor, marked)
-    supervisor.journal.append({"boot": supervisor.boot})
+    supervisor.journal.append(supervisor.boot_line)
     not_ended = _not_ended(supervisor)
     for replica in not_ended:
         try:
@@ -52,14 +55,16 @@ def recover(supervisor: Supervisor) -> None:
     supervisor.networks.adopt(supervisor.gangs)
 
 
-def _read_journal(supervisor: Supervisor) -> Strays:
-    """Applies all lines. Returns those about attempts without a claim."""
-    boot = ""
+def _read_journal(supervisor: Supervisor) -> tuple[Strays, bool]:
+    """Applies all lines. Returns those about attempts without a claim, and whether the directory is a copy of the one
+    that the journal is about, made since this machine started.
+    """
+    boot, place = "", supervisor.place
     strays: Strays = {}
     for line in supervisor.journal.read():
         try:
             if "boot" in line:
-                boot = str(line["boot"])
+                boot, place = str(line["boot"]), line.get("place", supervisor.place)
             elif (attempt := unclaimed.attempt_of(line)) and attempt not in supervisor.gangs:
                 strays.setdefault(attempt, []).append(line)
             else:
@@ -69,7 +74,18 @@ def _read_journal(supervisor: Supervisor) -> Strays:
             log_message(f"a line of the journal is malformed and is skipped: {str(line)[:200]}: {error!r}")
             supervisor.journal.set_aside(encode(line).encode())
     # Some have a claim that an earlier supervisor made for them.
-    return {attempt: lines for attempt, lines in strays.items() if attempt not in supervisor.gangs}
+    strays = {attempt: lines for attempt, lines in strays.items() if attempt not in supervisor.gangs}
+    return strays, place != supervisor.place and boot == supervisor.boot
+
+
+def _report_as_lost(supervisor: Supervisor) -> None:
+    """The supervisor of the original directory has the processes of this journal: here they are reported as lost."""
+    log_message("this directory is a copy: the jobs that its journal names are left to the original")
+    supervisor.journal.append(supervisor.boot_line)
+    for replica in _not_ended(supervisor):
+        replica.pid, replica.encrypter, replica.slot_number = 0, (0, 0), -1
+        message = f"{replica.name} runs in the data directory of which this one is a copy"
+        supervisor.end(replica, LOST, message=message)
 
 
 def _not_ended(supervisor: Supervisor) -> list[Replica]:

@@ -56,6 +56,9 @@ class ReplicaProcesses:
 
     def watch(self, replica: Replica) -> None:
         self._children[replica.pid] = replica
+        if replica.spawner:
+            replica.pidfd = os.pidfd_open(replica.pid)
+            self._loop.add(replica.pidfd, lambda: self._on_spawned_ended(replica), READ | EDGE)
 
     def watch_helper(self, pid: int) -> None:
         """A process of the supervisor itself: it is no orphan of a replica."""
@@ -95,10 +98,23 @@ class ReplicaProcesses:
             os.waitid(os.P_PID, child.si_pid, os.WEXITED)
             self._helpers.discard(child.si_pid)
             if replica:
-                replica.exit = procfs.exit_from_wait(child)
-                self._clean_up(replica)
+                self._on_reaped(replica, procfs.exit_from_wait(child))
             elif child.si_pid in self._killed:
                 self._clean_up(self._killed.pop(child.si_pid))
+
+    def _on_spawned_ended(self, replica: Replica) -> None:
+        """If the spawner is gone, the process is the supervisor's child now, and SIGCHLD reports it."""
+        exit = replica.spawner.wait(replica.pid) if replica.spawner else None
+        if exit and self._children.pop(replica.pid, None):
+            self._on_reaped(replica, exit)
+
+    def _on_reaped(self, replica: Replica, exit: procfs.Exit) -> None:
+        if replica.pidfd >= 0:
+            self._loop.remove(replica.pidfd)
+            os.close(replica.pidfd)
+            replica.pidfd = -1
+        replica.exit = exit
+        self._clean_up(replica)
 
     def _on_adopted_ended(self, replica: Replica) -> None:
         """Called when the process ends, and again when its parent has reaped it: only then can its exit be known."""

@@ -12,10 +12,14 @@ import contextlib
 import os
 import stat
 import time
+from collections.abc import Callable, Iterator
 
 from ..chaos import kill_point
 from ..diagnostics import Outage, log_message
+from ..loop import Loop
 from . import users
+from .batches import Batches
+from .spare_maker import SpareMaker
 
 SPACE = "space"
 """Everything that is removed when a replica is forgotten. The logs lie beside it and stay."""
@@ -42,7 +46,10 @@ _MODE_OWN, _MODE_LOG = 0o750, 0o640
 _MODE_SHARED, _MODE_SHARED_LOG = 0o770, 0o660
 """For jobs with another user: the files belong to that user's group."""
 _READY = 32
-_FEW = 2
+_FEW, _LOW = 2, 16
+"""A user who has fewer than `_FEW` gets more even shortly after a start, and one who takes one of the last `_LOW` at
+once, from the maker.
+"""
 _USERS = 16
 """Spares are kept for this many recent users; the longer ago their last job, the fewer spares."""
 _PAUSE = 1.0
@@ -69,22 +76,32 @@ class Spares:
         self._quiet_from = 0.0
         _mkdir(self._gone, 0o700)
         # Removes the spares of an earlier supervisor.
+        self._maker: SpareMaker | None = None
         self.close()
-        _mkdir(self._new, ATTEMPTS_MODE if users.uids() else 0o700)
+        self._batches = self._make_batches()
 
-    def make_one(self) -> bool:
-        """Makes one spare if there are too few. Called when the supervisor is idle."""
+    def use_maker(self, loop: Loop, watch_helper: Callable[[int], None]) -> None:
+        """From now on another process makes most spares. `watch_helper` gets its id."""
+        self._maker = SpareMaker(loop, watch_helper, self._make_in_maker, self._add, self._failed)
+
+    def prepare(self) -> bool:
+        """Makes one spare if there are too few, or orders all that are missing. Called when the supervisor is idle.
+
+        Returns whether it should be called again.
+        """
         now = time.monotonic()
-        user = self._user_in_need(now < self._quiet_from)
-        if user is None or (self._outage.active and now < self._not_before):
+        user, missing = self._user_in_need(now < self._quiet_from)
+        if not missing or (self._outage.active and now < self._not_before):
+            return False
+        if self._maker and not self._outage.active:
+            self._maker.order(user, missing)
             return False
         try:
-            if self._outage.active and not os.path.exists(self._new):
+            if self._outage.active and not os.path.exists(self._batches.current):
                 self._recreate(0)
             self._ready.setdefault(user, []).append(self._make(user))
         except OSError as error:
-            self._outage.failed(error)
-            self._not_before = time.monotonic() + _PAUSE
+            self._failed(error)
             return False
         self._outage.recovered()
         return True
@@ -93,9 +110,13 @@ class Spares:
         """Moves a spare to `directory`: an empty workspace and two empty logs. Raises OSError."""
         self._quiet_from = time.monotonic() + QUIET
         ready = self._spares_of(user)
+        if self._maker and self._maker.running and len(ready) < _LOW:
+            self._maker.receive()
+            if len(ready) + self._maker.ordered[user] < _LOW:
+                self._maker.order(user, _LOW)
         if ready and _renamed(ready.pop(), directory):
             return
-        if not os.path.exists(self._new):
+        if not os.path.exists(self._batches.current):
             self._recreate(_SERVICE_SECONDS)
         if os.path.exists(directory):
             self.complete(directory, user)
@@ -109,11 +130,9 @@ class Spares:
         The directory, its logs and `space` belong to the supervisor, so that no job can replace them.
         """
         shared = user != users.OWN
-        with users.with_group_of(user):
+        with _exact_modes(), users.with_group_of(user):
             _mkdir(directory, _MODE_OWN)
-            _mkdir(f"{directory}/{SPACE}", _MODE_OWN)
-            if shared:
-                os.chmod(f"{directory}/{SPACE}", _MODE_SHARED)
+            _mkdir(f"{directory}/{SPACE}", _MODE_SHARED if shared else _MODE_OWN)
             for name in PIPES:
                 _touch(f"{directory}/{name}", _MODE_SHARED_LOG if shared else _MODE_LOG)
         with users.acting_as(user):
@@ -137,19 +156,34 @@ class Spares:
             os.rename(path, self._name(self._gone))
 
     def close(self) -> None:
+        if self._maker:
+            self._maker.close()
         with contextlib.suppress(FileNotFoundError):
             os.rename(self._new, self._name(self._gone))
 
-    def _user_in_need(self, quiet: bool) -> int | None:
-        """The user who needs a spare most."""
+    def _user_in_need(self, quiet: bool) -> tuple[int, int]:
+        """The user who needs spares most, and how many."""
         if not self._ready and not users.uids():
-            return users.OWN
+            self._ready[users.OWN] = []
         wanted = _READY
         for user, ready in reversed(self._ready.items()):
-            if len(ready) < (_FEW if quiet else max(wanted, _FEW)):
-                return user
+            ordered = self._maker.ordered[user] if self._maker else 0
+            missing = (_FEW if quiet else max(wanted, _FEW)) - len(ready) - ordered
+            if missing > 0:
+                return user, missing
             wanted //= 2
-        return None
+        return users.OWN, 0
+
+    def _failed(self, error: OSError) -> None:
+        self._outage.failed(error)
+        self._not_before = time.monotonic() + _PAUSE
+
+    def _add(self, user: int, path: str) -> None:
+        """The maker has made a spare."""
+        if user in self._ready:
+            self._ready[user].append(path)
+        else:
+            self.discard(path, logs=False)
 
     def _spares_of(self, user: int) -> list[str]:
         """The spares of a user who starts a job now."""
@@ -178,23 +212,35 @@ class Spares:
         self._waited_in_vain = False
         self._ready.clear()
         _mkdir(self._gone, 0o700)
-        _mkdir(self._new, ATTEMPTS_MODE if users.uids() else 0o700)
+        self._batches = self._make_batches()
         log_message(f"the directories below {self._attempts} were removed; they are made again")
 
     def _name(self, above: str) -> str:
-        """A name that no other supervisor uses, earlier or later."""
+        """A name that no other process uses, earlier or later."""
         self._count += 1
-        return f"{above}/{time.time_ns()}-{self._count}"
+        return f"{above}/{time.time_ns()}-{os.getpid()}-{self._count}"
 
     def _make(self, user: int) -> str:
         """Makes a new spare. Raises OSError."""
-        path = self._name(self._new)
-        try:
-            self.complete(path, user)
-        except OSError:
-            self.discard(path, logs=False)
-            raise
+        path = self._name(self._batches.current)
+        with self._batches.measured():
+            try:
+                self.complete(path, user)
+            except OSError:
+                self.discard(path, logs=False)
+                raise
         return path
+
+    def _make_in_maker(self, user: int) -> str:
+        """The maker has its own batches."""
+        if self._maker:
+            self._maker, self._batches = None, self._make_batches()
+        return self._make(user)
+
+    def _make_batches(self) -> Batches:
+        mode = ATTEMPTS_MODE if users.uids() else 0o700
+        _mkdir(self._new, mode)
+        return Batches(self._new, mode)
 
 
 def make_directories(directory: str, dirs: tuple[str, ...], user: int) -> None:
@@ -233,12 +279,17 @@ def _make_pending(path: str) -> None:
 
 
 def _touch(path: str, mode: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode))
+
+
+@contextlib.contextmanager
+def _exact_modes() -> Iterator[None]:
+    """The umask takes nothing from the modes of what is made inside."""
+    umask = os.umask(0)
     try:
-        if mode & ~_MODE_LOG:
-            os.fchmod(fd, mode)
+        yield
     finally:
-        os.close(fd)
+        os.umask(umask)
 
 
 def _renamed(path: str, to: str) -> bool:

@@ -3,14 +3,14 @@
 import contextlib
 import errno
 import os
-from collections.abc import Callable
 from typing import Any
 
 from ..chaos import kill_point
 from ..gang import Replica
 from ..logs.sealed_log import SealedLog
+from ..network.spawner import NetworkEntry
 from ..recovery.journal import Journal
-from . import seccomp, users
+from . import roots, seccomp, users
 from .clone import RESET_SIGNALS, BeforeExec, Files, clone_into
 from .mounts import bind_sources, make_mount_points, open_source
 from .spares import BOX, PENDING, is_pending
@@ -39,17 +39,17 @@ def make_links(directory: str, plan: Plan, user: int) -> None:
             os.symlink(target, f"{directory}/{name}")
 
 
-def spawn(
-    replica: Replica, plan: Plan, journal: Journal, enter_network: Callable[[], None] | None = None
-) -> int:
+def spawn(replica: Replica, plan: Plan, journal: Journal, network: NetworkEntry | None = None) -> int:
     """Returns the id of the new process. Raises NotStarted, or OSError if the supervisor cannot start anything.
 
-    The journal says so first, so that a supervisor that takes over knows that the program may have run. `enter_network`
-    enters the gang's network, and the user namespace that has all rights on it.
+    The journal says so first, so that a supervisor that takes over knows that the program may have run. `network` is
+    the gang's own.
     """
     assert replica.log
     cgroup = replica.slot.clone_fd if replica.slot else -1
     try:
+        if "notice" in plan and not replica.restarts:
+            os.write(replica.log.streams[0], plan["notice"].encode() + b"\n")
         if replica.sandboxed:
             # Emptied before the journal line: what an earlier start left in it must not count for this one.
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -62,7 +62,7 @@ def spawn(
         replica.starting = True
         kill_point("supervisor.starting")
         if replica.sandboxed:
-            return _spawn_sandbox(replica, plan, replica.log.streams, cgroup, enter_network)
+            return _spawn_sandbox(replica, plan, replica.log.streams, cgroup, network)
         with users.spawning_as(replica.user):
             return _spawn_bare(replica, plan, replica.log.streams, cgroup)
     finally:
@@ -123,11 +123,15 @@ def _spawn_sandbox(
     plan: Plan,
     streams: tuple[int, int],
     cgroup: int,
-    enter_network: Callable[[], None] | None,
+    network: NetworkEntry | None,
 ) -> int:
     directory, shared, options = replica.directory, plan["shared"], plan["sandbox"]
     user = replica.user
-    bwrap, _, common = shared["sandbox"].partition("\0")
+    layers: list[str] | None = shared["roots"][plan["root"]] if "root" in plan else None
+    bwrap, _, common = shared["sandbox" if layers is None else "image_sandbox"].partition("\0")
+    if layers is not None:
+        options = ["--bind", roots.staged(shared["stage"]), "/", *common.split("\0")[:-1], *options]
+        common = ""
     # In a file, not in the environment: bubblewrap itself must not see the user's LD_PRELOAD.
     for name, value in environment(plan).items():
         options += ("--setenv", name, value)
@@ -147,7 +151,7 @@ def _spawn_sandbox(
             _write(f"{directory}/{BOX}/hosts", shared["hosts"])
         files[STATUS_FD] = replica.status
         pass_file(_ARGUMENTS_FD, _in_memory(common + "\0".join(options) + "\0"))
-        if _SECCOMP_OPTION in common:
+        if _SECCOMP_OPTION in shared["sandbox"]:
             pass_file(SECCOMP_FD, seccomp.open_program())
         if "passwd" in plan:
             pass_file(_PASSWD_FD, _in_memory(plan["passwd"]))
@@ -155,26 +159,58 @@ def _spawn_sandbox(
             pass_file(_SPILL_FD, _in_memory("\0".join(plan["spill"])))
         if shared["mounts"]:
             make_mount_points(shared["stage"], len(shared["mounts"]))
-        elif enter_network is None:
-            with users.spawning_as(user):
-                return _run(bwrap, argv, marker, files, cgroup)
-        return _run(bwrap, argv, marker, files, cgroup, lambda: _before_exec(shared, user, enter_network))
+        if layers is not None:
+            roots.make_mount_point(shared["stage"])
+            roots.make_directories(directory, replica.restarts, user)
+            arguments = files[_ARGUMENTS_FD]
+            enter = lambda: _enter_image(replica, shared, layers, options, arguments, network)  # noqa: E731
+            return _run(bwrap, argv, marker, files, cgroup, enter)
+        if not shared["mounts"]:
+            if network is None:
+                with users.spawning_as(user):
+                    return _run(bwrap, argv, marker, files, cgroup)
+            if replica.slot is None and (pid := network.spawn(argv, marker, files, user, replica.key)):
+                replica.spawner = network.spawner
+                return pid
+        return _run(bwrap, argv, marker, files, cgroup, lambda: _before_exec(shared, user, network))
 
 
-def _before_exec(shared: dict[str, Any], user: int, enter_network: Callable[[], None] | None) -> None:
+def _before_exec(shared: dict[str, Any], user: int, network: NetworkEntry | None) -> None:
     """In the child. Only the owner of the networks can enter one, so the child becomes the job's user after that."""
     mounts = shared["mounts"]
-    if enter_network:
-        enter_network()
-    users.become(user, users.SYS_ADMIN if enter_network and mounts else 0)
+    if network:
+        network.enter()
+    users.become(user, users.SYS_ADMIN if network and mounts else 0)
     if mounts:
-        bind_sources(mounts, shared["stage"], in_user_namespace=enter_network is not None)
+        bind_sources(mounts, shared["stage"], in_user_namespace=network is not None)
+
+
+def _enter_image(
+    replica: Replica,
+    shared: dict[str, Any],
+    layers: list[str],
+    options: list[str],
+    arguments: int,
+    network: NetworkEntry | None,
+) -> None:
+    """In the child, as `_before_exec`. The kernel writes to the overlay's directories with the rights of now."""
+    if network:
+        network.enter()
+    users.become(replica.user, users.MOUNT_OVERLAY if network else 0)
+    bind_sources(shared["mounts"], shared["stage"], in_user_namespace=network is not None)
+    roots.mount(layers, replica.directory, replica.restarts, shared["stage"])
+    placed = roots.place(options, roots.staged(shared["stage"]))
+    os.ftruncate(arguments, 0)
+    os.pwrite(arguments, ("\0".join(placed) + "\0").encode(), 0)
 
 
 def environment(plan: Plan) -> dict[str, str]:
     """The environment of the program."""
     maps: dict[str, str] = plan["shared"]["maps"]
-    return plan["env"] | {name: maps[name] + task for name, task in plan.get("tasks", {}).items()}
+    withheld: list[str] = plan.get("withheld", [])
+    shared: dict[str, str] = plan["shared"].get("env", {})
+    env = {name: text for name, text in shared.items() if name not in withheld} if withheld else shared
+    return env | plan["env"] | {name: maps[name] + task for name, task in plan.get("tasks", {}).items()}
 
 
 def _write(path: str, text: str) -> None:

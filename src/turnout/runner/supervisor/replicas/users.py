@@ -18,8 +18,13 @@ OWN = 0
 """The supervisor's own user, which jobs have where it was not started as root."""
 SYS_ADMIN = 1 << 21
 
+_CHOWN, _DAC_OVERRIDE, _FOWNER = 0, 1, 3
+MOUNT_OVERLAY = SYS_ADMIN | 1 << _CHOWN | 1 << _DAC_OVERRIDE | 1 << _FOWNER
 _KILL, _SETGID, _SETUID = 5, 6, 7
-_KEPT_CAPABILITIES = 1 << _KILL | 1 << _SETGID | 1 << _SETUID
+CHANGE_USER = 1 << _SETGID | 1 << _SETUID
+SPAWN = CHANGE_USER | SYS_ADMIN
+"""Capabilities that a process needs to enter networks and to start processes of other users in them."""
+_KEPT_CAPABILITIES = 1 << _KILL | CHANGE_USER
 _CAPBSET_READ, _CAPBSET_DROP, _KEEP_CAPABILITIES = 23, 24, 8
 _CAPABILITIES_VERSION = 0x20080522
 _MOST_CAPABILITIES = 64
