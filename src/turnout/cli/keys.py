@@ -8,7 +8,7 @@ from turnout.cli import help
 from turnout.cli.options import Endpoint, Form, NoHeader, Output
 from turnout.errors import Invalid
 
-app = help.group("Create, list and revoke keys of projects; needs the root key")
+app = help.group("Create, list and revoke keys of projects; needs the root key.")
 
 
 @help.command(

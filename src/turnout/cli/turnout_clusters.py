@@ -14,7 +14,7 @@ ConfigFile = Annotated[
     str | None, typer.Option("--config", metavar="file", help="settings file (default: TURNOUT_CONFIG)")
 ]
 
-app = help.group("List clusters; check and drain them, which needs the root key")
+app = help.group("List clusters; check and drain them, which needs the root key.")
 
 
 @help.command(app, "list", "turnout cluster list --output json")

@@ -8,7 +8,7 @@ import typer
 from turnout.cli import help
 from turnout.cli.options import Endpoint, Form, NoHeader, Output, Project
 
-app = help.group("Container images that jobs run in: pull, import, list and remove them")
+app = help.group("Pull, import, list and remove the container images that jobs run in.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 

@@ -9,7 +9,7 @@ from turnout.cli.options import Endpoint, Form, Output
 
 Name = Annotated[str, typer.Argument(metavar="RUNTIME")]
 
-app = help.group("List runtimes, make their environments and check them; needs the root key")
+app = help.group("List runtimes, make their environments and check them; needs the root key.")
 
 
 @help.command(app, "ls", "turnout runtime ls --output json")

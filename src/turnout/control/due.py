@@ -34,7 +34,7 @@ def is_due(live_jobs: LiveJobs, instruction: Instruction) -> bool:
 
 
 def _is_over(live_jobs: LiveJobs, attempt: Attempt) -> bool:
-    """Of an attempt that is not the current one: it is not one that was never stored, whose number comes again."""
+    """Whether the attempt, which is not the current one, was stored. The number of one that was not is used again."""
     live = live_jobs.jobs.get(attempt.job)
     if live:
         return attempt.number <= live.job.attempt

@@ -1,4 +1,4 @@
-"""What is free on each node, and the first node with enough room, found without a look at every node."""
+"""What is free on each node, and the first node with enough room, found without reading every node."""
 
 from collections.abc import Iterable, Mapping
 

@@ -43,7 +43,7 @@ class _Quota(NamedTuple):
 
     @property
     def table(self) -> str:
-        """Of the settings."""
+        """The name of its table in the settings."""
         return self.table_of(self.name)
 
 
@@ -81,7 +81,7 @@ def over_quota(live_jobs: LiveJobs, live: LiveJob) -> str:
 
 
 def quota_in_a_line(live_jobs: LiveJobs, live: LiveJob) -> str:
-    """The same in a few words."""
+    """As `over_quota`, in a few words."""
     exceeded = _exceeded(live_jobs, live)
     return f"the quota of {exceeded[0].whose} ({exceeded[1].text}) is used up" if exceeded else ""
 

@@ -1,4 +1,4 @@
-"""The waiting jobs in order, so that the position of one is found without a look at all of them."""
+"""The waiting jobs in order, so that the position of one is found without reading all of them."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Container images: names, the cache, and how an image gets into it.
 
 `reference`, `image`, `mapping`, `manifest` and `tar` are pure. `cache` is what the rest of the service uses; `unpacker`
-is a process without rights, because a layer is a stranger's data.
+is a process without rights, because a layer is not trusted.
 """
 
 from turnout.images.cache import Archive, CachedImage, ImageCache, Source, source_of

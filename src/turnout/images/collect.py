@@ -1,4 +1,4 @@
-"""Which names of the cache go when it is too large. Pure."""
+"""Chooses the names to remove from the cache when it is too large. Pure."""
 
 from collections.abc import Set as AbstractSet
 

@@ -1,4 +1,4 @@
-"""The download of one image: a directory with skopeo's blobs. It stays after a break, so that the next try goes on."""
+"""The download of one image: a directory with skopeo's blobs. It stays after a break, and the next try resumes it."""
 
 import asyncio
 import contextlib

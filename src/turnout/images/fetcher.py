@@ -1,4 +1,4 @@
-"""Becomes skopeo: gives up its rights, prepares its directory, ties itself to the service and then runs the program.
+"""The child process that runs skopeo: it gives up its rights, prepares its directory, and replaces itself with skopeo.
 
 Passwords come in the first line of its input and go on in memory, so they are neither in arguments nor on the disk.
 """

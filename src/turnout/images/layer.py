@@ -1,8 +1,8 @@
 """Applies a layer to an empty directory, in the form that overlayfs reads.
 
-A layer comes from a stranger. Names are resolved one part after the other below the directory's descriptor, and no link
-is followed, so nothing outside of the directory can be reached. Devices and pipes are left out, owners and attributes
-are not taken over, and no file gets the rights of its owner when it is run.
+A layer is not trusted. Names are resolved one part after the other below the directory's descriptor, and no link
+is followed, so nothing outside of the directory can be reached. Devices and pipes are left out, owners, attributes
+and the setuid, setgid and sticky bits are ignored.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The unpacked layers: a few processes without rights write them, and this tells the processes what to do."""
+"""The unpacked layers: a few processes without rights write them, and this module tells the processes what to do."""
 
 import asyncio
 import logging

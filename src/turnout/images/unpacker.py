@@ -1,4 +1,4 @@
-"""The process that unpacks layers: a layer is a stranger's data, so this needs no rights but those on its directory.
+"""The process that unpacks layers: a layer is not trusted, so this process has no rights except to its directory.
 
 A request names a layer by its digests. The unpacked layer gets its name only when both digests are right and all of it
 is on the disk.
@@ -127,7 +127,7 @@ def _unpack(wanted: Unpack, directory: Path) -> Applied:
 
 
 def _remove(directory: Path, diff_id: str) -> None:
-    """It has no name any more before its first file goes."""
+    """Renames it first, so that an incomplete layer never has the name of a complete one."""
     name = layer_name(diff_id)
     gone = directory / f"{_GONE}{name}"
     shutil.rmtree(gone, ignore_errors=True)

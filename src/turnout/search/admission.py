@@ -1,7 +1,7 @@
 """Which live searches run. Of those that the scheduler treats alike, a limited number waits for a free node at a time.
 
-A search that waits has a task, a study, and a trial in the queue. One that is held here is a number. So a project that
-creates searches faster than they end does not fill the memory.
+An admitted search that waits takes a task, a study and a queued trial; of a held search, this module stores only the
+id. So a project that creates searches faster than they end does not fill the memory.
 """
 
 from collections.abc import Callable, Hashable

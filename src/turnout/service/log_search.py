@@ -1,4 +1,4 @@
-"""Searches logs quickly: reads over the parts in which no line can match, without looking at their lines."""
+"""Searches logs quickly: skips the parts in which no line can match, without splitting them into lines."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """Delivers messages to webhooks, at least once each, signed as https://www.standardwebhooks.com says.
 
-Messages wait in the store, so neither a restart nor a receiver that is away loses any or fills memory.
+Messages wait in the store, so a restart loses none, and those for an unreachable receiver do not fill the memory.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class HookStatus(NamedTuple):
 
 
 class _Refused(Exception):
-    """The receiver answered with another status than 2xx."""
+    """The receiver answered with a status that is not 2xx."""
 
 
 class Webhooks:

@@ -1,4 +1,4 @@
-"""Links to the shells of a running job's replicas, and to its dashboard."""
+"""Links to the shells of a running job's replicas, and to the page of its program."""
 
 from urllib.parse import quote, urlsplit
 

@@ -1,6 +1,6 @@
-"""Forwards a port of the service to the dashboard of a job. Each job has a port of its own.
+"""Forwards a port of the service to the page of a job's program. Each job has a port of its own.
 
-For a browser, a port of its own makes it a separate site: its scripts reach neither this service nor the dashboards of
+For a browser, a port of its own makes it a separate site: its scripts reach neither this service nor the pages of
 other jobs, and it may use any path. The service reads only the head of a request, to check access and to remove its own
 cookie. Everything else passes unchanged, WebSockets too. Each connection carries one request.
 """

@@ -1,4 +1,4 @@
-"""`turnout cluster check`: from the credentials and rights to a pod that opens a connection to the service."""
+"""Checks a cluster for `turnout cluster check`: credentials, rights, and last a pod that connects to the service."""
 
 import asyncio
 import contextlib

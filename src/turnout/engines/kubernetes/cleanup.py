@@ -1,7 +1,7 @@
-"""Deletes what gangs that have ended leave on the cluster, when no other gang has been starting for a while.
+"""Deletes what ended gangs leave on the cluster, once no other gang has been starting for a while.
 
-For a node, removing a pod is as much work as starting one, so a burst of short jobs would take half as long again. No
-gang waits longer than `PATIENCE` for its removal, and a service that ends before finds it when it starts again.
+For a node, removing a pod is as much work as starting one, so a burst of short jobs would take 1.5 times as long. No
+gang waits longer than `PATIENCE` for its removal. If the service ends before that, the next one finds the gang.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Events of pods that wait or end for a reason that the pod itself does not have."""
+"""Events of pods that wait or end for a reason that the pod's own status does not contain."""
 
 import time
 from collections.abc import Iterable

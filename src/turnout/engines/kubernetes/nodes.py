@@ -1,4 +1,4 @@
-"""The nodes of a Kubernetes cluster. To list them is a right of the whole cluster, which the service may not have."""
+"""The nodes of a Kubernetes cluster. Listing them needs a right for the whole cluster, which not every service has."""
 
 from typing import Any
 

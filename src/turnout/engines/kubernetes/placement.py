@@ -1,8 +1,8 @@
 """Makes the pods of a gang. Where no scheduler places gangs as a whole, it does so itself.
 
 All pods are made, and if they do not all get a node within `gang_seconds`, all are deleted and the gang goes to the end
-of the line. Only one gang at a time has some of its pods placed, so no two of them keep each other from starting.
-Runners of such a gang have to wait until all are placed, so nothing is lost when it is taken back.
+of the queue. Only one gang at a time has some of its pods placed, so no two of them keep each other from starting.
+Runners of such a gang have to wait until all are placed, so nothing is lost when its pods are deleted.
 """
 
 import asyncio

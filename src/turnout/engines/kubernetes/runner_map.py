@@ -1,7 +1,7 @@
 """The ConfigMap that has the runner: one for each version of the runner, shared by all pods of this service.
 
-A runner takes a few hundred kilobytes, so one for each gang would be the most that the API server stores, and each node
-would have to fetch each of them.
+A runner has a few hundred kilobytes. With one ConfigMap for each gang, runners would take most of the API server's
+space, and each node would fetch every one of them.
 """
 
 import asyncio

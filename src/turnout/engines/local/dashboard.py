@@ -1,4 +1,4 @@
-"""Finds the port of a replica's dashboard, such as TensorBoard: a web page that its program serves."""
+"""Finds the port of the page that a replica's program serves, such as TensorBoard."""
 
 import contextlib
 import os

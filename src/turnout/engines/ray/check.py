@@ -1,4 +1,4 @@
-"""`turnout cluster check`: from the bridge to a task on a node that opens a connection to the service."""
+"""Checks a cluster for `turnout cluster check`: the bridge, and last a task on a node that connects to the service."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""What the remote engine knows of one attempt: what its record says, and which orders its runners have not got yet."""
+"""What the remote engine knows of one attempt: its record, and the orders that its runners have not received yet."""
 
 import asyncio
 import hmac

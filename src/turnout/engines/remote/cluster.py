@@ -1,8 +1,8 @@
 """The protocol of a cluster: what the remote engine needs of Slurm, Kubernetes or Ray.
 
-A cluster runs runners: one for each replica of a gang. What happens to the program, the runner reports to the service
-itself, through the runner gateway. The cluster is asked for what a runner cannot know: why a gang waits, and why its
-runners ended without a report.
+A cluster runs runners: one for each replica of a gang. The runner itself reports to the service what happens to the
+program, through the runner gateway. The engine asks the cluster for what a runner cannot know: why a gang waits, and
+why its runners ended without a report.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""Ends that no runner reports: what the cluster says of gangs whose runners are silent, gone, or never came.
+"""Ends that no runner reports: what the cluster says of gangs whose runners do not report, have ended or never started.
 
 What a runner reports wins over what the cluster says. A cluster's list may be incomplete, so a gang that is missing in
 it is looked up by its handle, and is lost only if the cluster answers that it does not know it.

@@ -1,4 +1,4 @@
-"""`turnout cluster check`: from the commands to a job on a node that opens a connection to the service."""
+"""Checks a cluster for `turnout cluster check`: the commands, and last a job on a node that connects to the service."""
 
 import asyncio
 import shlex

@@ -1,4 +1,4 @@
-"""Runs Slurm's commands: here, or where the prefix of the settings leads. Each has a time limit."""
+"""Runs Slurm's commands: on this machine, or through the prefix of the settings, such as ssh. Each has a time limit."""
 
 import asyncio
 import contextlib
@@ -116,7 +116,7 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _kill(process: subprocess.Popen[bytes]) -> None:
-    """With its children, such as those of a prefix that is a shell."""
+    """Kills its children too, such as those of a prefix that is a shell."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):

@@ -41,6 +41,6 @@ def _number(text: str | None) -> int:
 
 
 def _gpus(text: str | None) -> int:
-    """Of `gpu:a100:2(S:0-1),gpu:1,nic:2`."""
+    """How many GPUs `gpu:a100:2(S:0-1),gpu:1,nic:2` has: three."""
     parts = [part.split(":") for part in _IN_BRACKETS.sub("", text or "").split(",")]
     return sum(_number(part[-1]) for part in parts if part[0] == "gpu")

@@ -1,4 +1,4 @@
-"""What the partition of our jobs allows, and who waits in it. Asked rarely: other users pay for it too."""
+"""What the partition of our jobs allows, and who waits in it. Asked rarely: each question slows Slurm for all users."""
 
 import re
 import time
@@ -62,7 +62,7 @@ class Partitions:
 
 
 def longest_limit(output: str, named: bool) -> float | None:
-    """Of what sinfo prints for our partition, or for all of them: then the default one counts, which has a star."""
+    """The longest limit that sinfo prints: for our partition, or without one for the default, which has a star."""
     limits: list[float | None] = []
     for line in output.splitlines():
         name, _, limit = line.partition(SEPARATOR)

@@ -26,7 +26,7 @@ _NOT_FITTING = re.compile(
 
 
 def refusal(answer: Answer) -> Refused | Unreachable:
-    """Of an sbatch that failed."""
+    """The error for an sbatch that failed."""
     if _NO_ANSWER.search(answer.errors) or not _lines(answer):
         return answer.unreachable()
     if _FULL.search(answer.errors):

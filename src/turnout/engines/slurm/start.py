@@ -1,7 +1,7 @@
 """The first program of each task on a node: gets the runner, tidies up the environment, becomes the runner.
 
 The batch script carries the text of this file, `python3 -c <text> <endpoint> <gang> <role> <digest> <archive>`. So it
-imports nothing of Turnout, and the oldest Python that it must understand well enough to complain is 3.6.
+imports nothing of Turnout. It must compile on Python 3.6, so that an old Python gets the message that it is too old.
 """
 
 # Most nodes have the runner already. What only the others need is imported where it is used, as it takes longer than
@@ -70,7 +70,7 @@ def files(directory: str) -> "list[str]":
 
 
 def touch(path: str) -> bool:
-    """Whether it is there. A runner that is used is not old."""
+    """Returns whether the runner is there, and sets its time: a runner that is in use is not removed as old."""
     try:
         os.utime(path)
     except OSError:

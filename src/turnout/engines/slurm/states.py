@@ -46,7 +46,7 @@ def rows(output: str) -> list[Row]:
 
 
 def _row(line: str) -> Row | None:
-    """None: it is no line of a job, but the rest of a comment or a greeting of the login node."""
+    """None if the line is not about a job: it is the rest of a comment, or a greeting of the login node."""
     fields = line.split(SEPARATOR)
     if len(fields) != FORMAT.count(SEPARATOR) + 1:
         return None
@@ -59,7 +59,7 @@ def _row(line: str) -> Row | None:
 
 
 def _seconds_between(earlier: str, later: str) -> float | None:
-    """None: one of them is not known. Both are seconds since 1970, or where ssh loses the variable, local times."""
+    """None if one is unknown. Both are seconds since 1970, or local times if ssh does not pass `SLURM_TIME_FORMAT`."""
     if earlier.isdigit() and later.isdigit():
         return float(int(later) - int(earlier))
     try:
@@ -229,7 +229,7 @@ def jobs_before(row: Row, pending: Iterable[Row]) -> int:
 
 
 def _number(job: str) -> int:
-    """Of `12`, `12_3` and `12+1`."""
+    """The number of the job: 12 for `12`, `12_3` and `12+1`."""
     found = re.match(r"\d+", job)
     return int(found.group()) if found else 0
 

@@ -1,4 +1,4 @@
-"""The addresses that runners call. Each call but two needs the token of its attempt."""
+"""The addresses that runners call. All calls except two need the token of their attempt."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""In: fetches the objects of the mounts before the program starts.
+"""Fetches the objects of the mounts before the program starts.
 
 An object gets its name only when it is complete. What arrived before a connection broke is not fetched again.
 """

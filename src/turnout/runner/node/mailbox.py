@@ -1,4 +1,4 @@
-"""What happened: events of signals and of all threads, in the order in which the main thread handles them."""
+"""The events of signals and of all threads, in the order in which the main thread handles them."""
 
 from __future__ import annotations
 

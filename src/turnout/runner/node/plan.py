@@ -1,4 +1,4 @@
-"""What the service wants this replica to be. Unknown fields are ignored, missing ones have a default."""
+"""The plan of this replica, as the service sends it. Unknown fields are ignored, missing ones have a default."""
 
 from __future__ import annotations
 

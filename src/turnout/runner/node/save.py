@@ -1,4 +1,4 @@
-"""Out: uploads what is new or has changed. Nothing is ever deleted in the store."""
+"""Uploads the files of the mounts that are new or have changed. Nothing is ever deleted in the store."""
 
 from __future__ import annotations
 

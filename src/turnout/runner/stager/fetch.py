@@ -1,4 +1,4 @@
-"""Inbound: fetches the objects below a prefix into a directory."""
+"""Downloads the objects below a prefix into a directory."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""Outbound: uploads changed files of a directory as objects below a prefix."""
+"""Uploads changed files of a directory as objects below a prefix."""
 
 import asyncio
 import itertools

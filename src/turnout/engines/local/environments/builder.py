@@ -1,7 +1,7 @@
 """The process that makes one environment: it runs uv as a user that owns nothing else.
 
-To build a package runs its code. If the service is root, everything runs in a process namespace of its own, so nothing
-of it is left when this process has ended. The service then takes the files away from that user.
+Building a package runs the package's code. If the service is root, everything runs in a process namespace of its own,
+so nothing of it is left when this process has ended. The service then takes the files away from that user.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Gives each job the environments of its runtimes, and tells it on the way how far they are."""
+"""Gives each job the environments of its runtimes. While they are made, the job's events show the progress."""
 
 import time
 from collections.abc import Callable

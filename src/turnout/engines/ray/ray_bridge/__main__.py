@@ -3,7 +3,7 @@
 output, `{"id": 1, "result": …}` or `{"id": 1, "error": "…"}`. Lines with `event` come by themselves: `ready` or
 `failed` first, then `changed` when a replica has ended.
 
-It ends with its standard input.
+The process ends when its standard input ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Stands between Ray's worker and the runner: `python -c <this text> <pid of the worker> <command>…`
+"""Runs between Ray's worker and the runner: `python -c <this text> <pid of the worker> <command>…`
 
-When a worker ends, Ray kills its children, and gives them no time. So the runner is no child of the worker but of this
-process: it notices that this process was killed, and ends its program in an orderly way. If the runner is killed, what
-is left of its program comes to this process, which kills it.
+When a worker ends, Ray kills its children at once. So the runner is a child of this process, not of the worker: it
+notices that this process was killed, and stops its program in order. If the runner is killed, this process becomes the
+parent of what is left of the program, and kills it.
 """
 
 import contextlib

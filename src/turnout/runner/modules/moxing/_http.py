@@ -1,4 +1,4 @@
-"""Signed requests: connections that are kept for the next one, and another try after what may pass."""
+"""Signed requests: connections that are kept for the next one, and retries after errors that may be temporary."""
 
 from __future__ import annotations
 
