@@ -429,7 +429,7 @@ def _check(settings: Settings) -> None:
         )
     if settings.trusted_proxies() and settings.no_auth:
         raise Misconfigured(
-            "--no-auth and [server] trusted_proxies exclude each other: behind a proxy everybody would be you"
+            "--no-auth and [server] trusted_proxies cannot be used together: all callers of the proxy would be you"
         )
     if settings.root_key and not re.fullmatch(r"[\w.-]{1,64}:\S{8,128}", settings.root_key):
         raise Misconfigured(

@@ -136,7 +136,7 @@ def test_a_gang_larger_than_its_quota_is_refused(quota: Quota) -> None:
 def test_more_waiting_jobs_than_allowed_are_refused() -> None:
     room = with_quotas(cpu=1, a=Quota(waiting=2))
     first, *_ = create(room, "a", count=3)
-    with pytest.raises(OverQuota, match="2 jobs of project a wait already"):
+    with pytest.raises(OverQuota, match="project a already has 2 waiting jobs"):
         create(room, "a")
     create(room, "b", count=3)
     room.end(first)
@@ -181,7 +181,7 @@ def test_a_key_is_refused_what_can_never_start_and_too_many_that_wait() -> None:
     with pytest.raises(OverQuota, match=r'key ann may use at most 2 CPUs at a time \(\[keys\."\*"\]'):
         create(room, "a", gang(cpu=3))
     running, waiting = create(room, "a", count=2)
-    with pytest.raises(OverQuota, match="1 jobs of key ann wait already"):
+    with pytest.raises(OverQuota, match="key ann already has 1 waiting job and"):
         create(room, "b")
     room.owner = "bob"
     create(room, "a", count=3)

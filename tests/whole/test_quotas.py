@@ -10,7 +10,7 @@ from tests.dialects.vertex import driving as vertex
 from tests.dialects.vertex import jobs
 from tests.running import Service, running
 
-WAITING = "jobs of project default wait already"
+WAITING = "project default already has 1 waiting job and"
 
 
 @pytest.fixture(scope="module")

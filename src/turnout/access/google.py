@@ -121,7 +121,7 @@ def _check(keys: Keys, token: str, now: float) -> tuple[Key, _Claims]:
     verify(key.public, signature, signed.encode("utf-8", "surrogatepass"))
     if not now - SKEW < claims.exp <= claims.iat + LONGEST_LIFE + SKEW or claims.iat > now + SKEW:
         raise Expired(
-            f"the JWT has expired, lives longer than {LONGEST_LIFE} s, or a clock is off: make a new one"
+            f"the JWT has expired, is valid for more than {LONGEST_LIFE} s, or a clock is wrong: make a new one"
         )
     return key, claims
 

@@ -84,7 +84,7 @@ class JobKeys:
         matches = hmac.compare_digest(token.encode("utf-8", "replace"), self._token(attempt).encode())
         project = self.project(attempt) if found and matches else ""
         if not project:
-            raise Unauthenticated("the token is not of a running job: it ends with its job")
+            raise Unauthenticated("no running job has this token: a job's token ends with its job")
         return attempt, project
 
     def at_address(self, address: str) -> Attempt | None:

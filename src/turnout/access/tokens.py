@@ -33,9 +33,9 @@ def check_token(keys: Keys, token: str, now: float) -> Key:
     if not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()) or key is None:
         raise Unauthenticated("no such key, or a wrong secret")
     if expiry < now:
-        raise Expired("the bearer token has expired, or this machine's clock is off: make a new one")
+        raise Expired("the bearer token has expired, or this machine's clock is wrong: make a new one")
     if expiry > now + LONGEST_LIFE + _SKEW:
-        raise Unauthenticated("the bearer token is valid for too long, or a clock is off: make a new one")
+        raise Unauthenticated("the bearer token is valid for too long, or a clock is wrong: make a new one")
     return key
 
 

@@ -62,8 +62,8 @@ def check_at_create(live_jobs: LiveJobs, live: LiveJob, *, is_trial: bool) -> No
         most = quota.limits.waiting
         if most is not None and not is_trial and quota.waiting_of(quota.name) >= most:
             raise OverQuota(
-                f"{most} jobs of {quota.whose} wait already, and no more may ({quota.table} waiting in the "
-                "settings): try again when some of them have started or were deleted"
+                f"{quota.whose} already has {most} waiting job{'s' if most != 1 else ''} and may have no more "
+                f"({quota.table} waiting in the settings): try again when some have started or were deleted"
             )
 
 

@@ -62,7 +62,7 @@ class LayerBlob:
             ("the content of the layer", diff_id, self._digest.hexdigest()),
         ):
             if f"sha256:{found}" != wanted:
-                raise BadLayer(f"{what} has the digest sha256:{found}, where the image says {wanted}")
+                raise BadLayer(f"{what} has the digest sha256:{found}, but the image names {wanted}")
 
     def _decompressed(self) -> "IO[bytes] | _Hashed":
         start = self._file.start(6)

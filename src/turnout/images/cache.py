@@ -405,7 +405,7 @@ class _SharedPull:
             caller = asyncio.current_task()
             if self.task.cancelled() and not (caller and caller.cancelling()):
                 raise NotStored(
-                    "the service stops: the pull of the image goes on after its next start"
+                    "the service is stopping: it continues the pull of the image at its next start"
                 ) from None
             raise
         finally:

@@ -99,7 +99,7 @@ class Download:
         for one in wanted:
             if _size(self.blob(one)) != one.size:
                 raise Unreachable(
-                    f"the registry sent a layer that has not the {one.size} bytes of the manifest"
+                    f"the registry sent a layer without the {one.size} bytes that the manifest names"
                 )
 
     def _partial(self) -> list[Path]:

@@ -137,7 +137,7 @@ def _for_machine(manifests: list[Descriptor], architecture: str) -> str:
 def _check(one: Descriptor) -> None:
     name, _, value = one.digest.partition(":")
     if name != "sha256" or len(value) != 64 or value.strip("0123456789abcdef"):
-        raise BadImage(f"the image uses the digest {one.digest[:100]!r}, where only sha256 is known")
+        raise BadImage(f"the image uses the digest {one.digest[:100]!r}; only sha256 is supported")
     if one.size < 0:
         raise BadImage("the image has a layer of a negative size")
     if one.urls:

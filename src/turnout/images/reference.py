@@ -89,7 +89,7 @@ def parse(name: str, field: str = "") -> Reference:
         repository = repository if "/" in repository else f"library/{repository}"
     if not _REPOSITORY.fullmatch(repository):
         raise _invalid(
-            name, f"{repository[:100]!r} is not a repository, which has small letters and digits", field
+            name, f"{repository[:100]!r} is not a repository: use lower-case letters and digits", field
         )
     return Reference(registry, repository, tag or ("" if digest else "latest"), digest)
 

@@ -182,7 +182,7 @@ def _check(parameters: Mapping[str, str]) -> None:
     for name, value in parameters.items():
         if _is_placeholder(value):
             raise Invalid(
-                f"The address has the placeholder {value}: replace it by the {name}.",
+                f"The address has the placeholder {value}: replace it with the {name}.",
                 field=name,
                 code=errors.INVALID,
             )

@@ -219,7 +219,7 @@ class LocalEngine:
             raise Refused(why)
         if launch.spec.key and launch.spec.logs:
             raise Refused(
-                "a job with a key cannot have its logs written into a bucket: they would be readable"
+                "the logs of an encrypted job cannot be written to a bucket: they would be readable there"
             )
         try:
             mounts, images = self._mounts.resolve(launch), self._images.cached(launch)

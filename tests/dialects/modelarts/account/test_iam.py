@@ -65,7 +65,7 @@ def test_a_token_for_a_project_by_id(service: Service):
 
 
 def test_a_token_that_is_none(service: Service):
-    with refused("ModelArts.2784", 403, "not valid"):
+    with refused("ModelArts.2784", 403, "X-Auth-Token: the token was not issued by this service"):
         by_token(service, "nonsense")("show_training_job_engines")
 
 

@@ -162,8 +162,8 @@ class TestServiceAccounts:
         ("claims", "message"),
         [
             ({"exp": 1}, "has expired"),
-            ({"exp": time.time() + 90_000}, "lives longer than 3600 s"),
-            ({"iat": time.time() + 1000, "exp": time.time() + 2000}, "a clock is off"),
+            ({"exp": time.time() + 90_000}, "is valid for more than 3600 s"),
+            ({"iat": time.time() + 1000, "exp": time.time() + 2000}, "a clock is wrong"),
             ({"aud": "https://evil.example/"}, "the JWT's aud must be"),
             ({"aud": ""}, "the JWT's aud must be"),
             ({"aud": "https://[::1/"}, "the JWT's aud must be"),

@@ -187,7 +187,7 @@ def _from_token(keys: Keys, token: str, now: float) -> tuple[Key, str]:
     try:
         return check_session_token(keys, token, now)
     except Unauthenticated as error:
-        raise Unauthenticated(f"The token is not valid: {error.message}.", code=BAD_TOKEN) from None
+        raise Unauthenticated(f"X-Auth-Token: {error.message}.", code=BAD_TOKEN) from None
 
 
 def _temporary_key(key: Key, project: str, token: str) -> Key:

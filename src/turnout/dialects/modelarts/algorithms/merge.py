@@ -79,7 +79,7 @@ def _check_same(value: str | None, known: str | None, field: str) -> None:
 def _subscribed(requested: wire.JobAlgorithm, settings: config.Settings) -> wire.Algorithm:
     for key in ("subscription_id", "item_version_id"):
         if not getattr(requested, key):
-            detail = " is missing: subscription_id and item_version_id need each other."
+            detail = " is missing: set both subscription_id and item_version_id."
             raise invalid(errors.INVALID, f"algorithm.{key}", detail)
     known = settings.subscriptions.get(requested.subscription_id or "")
     if known is None:

@@ -49,7 +49,7 @@ def parse_query(query: Mapping[str, str]) -> EventQuery:
     start, end = _time(query, "start_time"), _time(query, "end_time")
     if (start is None) != (end is None):
         missing = "end_time" if end is None else "start_time"
-        raise _invalid(missing, "is missing: start_time and end_time need each other")
+        raise _invalid(missing, "is missing: set both start_time and end_time")
     if start is not None and end is not None and start > end:
         raise _invalid("start_time", "must not be later than end_time")
     pattern = query.get("pattern", "")

@@ -90,7 +90,7 @@ async def _find(
     names = [*request.resource_names, *(f"projects/{project}" for project in request.project_ids)]
     if not names:
         raise Invalid(
-            "resourceNames must name a project, as projects/my-project does.", field="resourceNames"
+            "resourceNames must name a project, such as projects/my-project.", field="resourceNames"
         )
     if len(names) > MAX_NAMES:
         raise Invalid(f"resourceNames may have {MAX_NAMES} names.", field="resourceNames")
