@@ -102,7 +102,7 @@ class Storage:
     ) -> Resolved:
         """How a job of this project gets at the source. Makes nothing.
 
-        `encrypted`: the job has a key, so what it writes is encrypted. `required`: there must be an object in an
+        `encrypted`: the job is encrypted, so what it writes is too. `required`: there must be an object in an
         embedded bucket; others are looked for when they are fetched. `make`: the bucket is made before the job starts,
         and not by the first file that the job writes. Raises Invalid, Denied or NotFound.
         """

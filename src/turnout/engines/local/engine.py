@@ -421,7 +421,7 @@ class LocalEngine:
             raise Refused(str(error)) from error
 
     def _data_key(self, launch: Launch) -> dict[str, str] | None:
-        """The data key for the log encrypter; None: the job has no key. Raises KeyGone."""
+        """The data key for the log encrypter; None: the job is not encrypted. Raises KeyGone."""
         spec = launch.spec
         if not spec.key:
             return None

@@ -1,6 +1,6 @@
 """Copies of paths in embedded buckets, for jobs that cannot bind the bucket because of encryption.
 
-Objects are decrypted on the way in, and encrypted on the way out if the job has a key. All calls block.
+Objects are decrypted on the way in, and encrypted on the way out if the job is. All calls block.
 """
 
 import hashlib

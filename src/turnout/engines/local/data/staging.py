@@ -1,7 +1,7 @@
 """Fetches mounts that cannot be bound before the start, and saves what changed while the job runs and at its end.
 
-Those are mounts in remote stores, and in embedded buckets if objects in them are encrypted or the job has a key. Also
-writes logs to a bucket, if the job asks for that. The copies of a job with a key are removed at its end in any case.
+Those are mounts in remote stores, and in embedded buckets if objects in them or the job are encrypted. Also writes
+logs to a bucket, if the job asks for that. The copies of an encrypted job are removed at its end in any case.
 """
 
 import asyncio
@@ -296,7 +296,7 @@ class Staging:
         copies = self._paths.copies(attempt)
         if plan is None or plan.key:
             await pools.copies.run(pools.OWN, remove_trees, [copies])
-            return "; its files were removed, because nothing of a job with a key stays readable"
+            return "; its files were removed, because nothing of an encrypted job stays readable"
         self._unsaved.add(attempt)
         return f"; its files stay in {copies} as long as the job's logs" if plan.mounts else ""
 

@@ -1,7 +1,7 @@
 """The plan of what to save of a job: its writable copies and, if it asks for that, its logs.
 
 The plan is written to disk before the first process starts, without credentials, so that a service that was killed can
-continue. The plan of a job with a key is encrypted.
+continue. The plan of an encrypted job is encrypted.
 """
 
 import contextlib

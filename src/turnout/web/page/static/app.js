@@ -107,7 +107,7 @@ function View() {
       );
     }
   }, [path.value]);
-  if (!view) return html`<div class="empty"><h2>This page does not exist</h2><a href="/jobs">To the jobs</a></div>`;
+  if (!view) return html`<div class="empty"><h2>This page does not exist</h2><a href="/jobs">Show all jobs</a></div>`;
   if (error || missing) return html`<${Failure} error=${error ?? missing} retry=${() => location.reload()} />`;
   if (!loaded || modules.get(view.module) !== loaded) return html`<${Loading} />`;
   return html`<${loaded.default} key=${`${view.module} ${JSON.stringify(view.params)}`} params=${view.params} query=${query.value} />`;
