@@ -109,7 +109,7 @@ class Webhooks:
                 log.exception("webhook %s", name)
                 away = True
             if away:
-                # While a receiver is away, one attempt stands for all messages that wait.
+                # While a receiver cannot be reached, it is tried with one message, not with each.
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
