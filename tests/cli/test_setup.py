@@ -21,6 +21,15 @@ def files(tmp_path: Path) -> list[str]:
     return ["--config", str(tmp_path / "etc" / "turnout.toml"), "--unit", str(tmp_path / "turnout.service")]
 
 
+def test_without_a_terminal_it_writes_only_what_was_answered(run_turnout, files, tmp_path):
+    refused = run_turnout("setup", *files, "--tls", "none")
+    assert refused.code != 0 and "--yes" in refused.err
+    assert not list(tmp_path.iterdir())
+    answers = ["--listen", "127.0.0.1:8470", "--data", str(tmp_path / "data"), "--tls", "none", "--frameworks", "none"]
+    assert run_turnout("setup", *files, *answers).code == 0
+    assert (tmp_path / "turnout.service").exists()
+
+
 def test_flags_answer_the_questions(run_turnout, files, tmp_path, monkeypatch):
     monkeypatch.delenv("TURNOUT_DATA")
     pair = make_certificate(tmp_path)
@@ -28,18 +37,18 @@ def test_flags_answer_the_questions(run_turnout, files, tmp_path, monkeypatch):
     dry = run_turnout("setup", *files, *wanted, "--dry-run")
     assert (dry.code, dry.err) == (0, "")
     assert not (tmp_path / "etc").exists()
-    written = run_turnout("setup", *files, *wanted)
+    written = run_turnout("setup", *files, *wanted, "--yes")
     assert dry.out in written.out
     settings = tmp_path / "etc" / "turnout.toml"
     assert settings.stat().st_mode & 0o777 == 0o600
     found = config.load(str(settings))
     assert (found.server.host, found.server.port, str(found.data)) == ("::", 443, '/srv/"jobs" here')
     assert found.tls_files == (pair.cert, pair.key)
-    assert run_turnout("setup", *files, *wanted).out.count("wrote") == 0, "it is already so"
+    assert run_turnout("setup", *files, *wanted, "--yes").out.count("wrote") == 0, "it is already so"
 
 
 def test_a_proxy_is_trusted(run_turnout, files, tmp_path):
-    assert run_turnout("setup", *files, "--tls", "proxy").code == 0
+    assert run_turnout("setup", *files, "--yes", "--tls", "proxy").code == 0
     settings = tomllib.loads((tmp_path / "etc" / "turnout.toml").read_text())
     assert settings["server"]["trusted_proxies"] == ["127.0.0.1", "::1"]
     assert settings["server"]["host"] == "127.0.0.1"
@@ -56,24 +65,24 @@ def test_a_proxy_is_trusted(run_turnout, files, tmp_path):
     ],
 )
 def test_a_wrong_flag(run_turnout, files, tmp_path, words, message):
-    refused = run_turnout("setup", *files, *words)
+    refused = run_turnout("setup", *files, "--yes", *words)
     assert (refused.code, message in refused.err) == (1, True), refused.err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_path_is_one_word_of_the_unit_and_no_other_line(run_turnout, files, tmp_path):
     odd = tmp_path / 'it\'s; 100% "mine".toml'
-    assert run_turnout("setup", "--config", str(odd), *files[2:]).code == 0
+    assert run_turnout("setup", "--config", str(odd), *files[2:], "--yes").code == 0
     [command] = re.findall(r"^ExecStart=(.*)$", (tmp_path / "turnout.service").read_text(), re.MULTILINE)
     assert shlex.split(command)[-1] == str(odd).replace("%", "%%")
-    refused = run_turnout("setup", "--config", f"{odd}\nUser=root", *files[2:], "--overwrite")
+    refused = run_turnout("setup", "--config", f"{odd}\nUser=root", *files[2:], "--yes", "--overwrite")
     assert (refused.code, "has a control character" in refused.err) == (1, True)
 
 
 def test_a_file_that_differs_is_replaced_only_on_demand(run_turnout, files, tmp_path):
     unit = tmp_path / "turnout.service"
     unit.write_text("mine")
-    refused = run_turnout("setup", *files)
+    refused = run_turnout("setup", *files, "--yes")
     assert (refused.code, "exists and differs: nothing is written" in refused.err) == (1, True)
     assert unit.read_text() == "mine"
     assert not (tmp_path / "etc").exists()
@@ -91,7 +100,7 @@ def test_a_file_that_differs_is_replaced_only_on_demand(run_turnout, files, tmp_
     assert unit.read_text() == "mine"
     found = config.load(files[1])
     assert (found.server.port, found.runtime_defaults.make) == (9000, True)
-    assert run_turnout("setup", *files, "--overwrite").code == 0
+    assert run_turnout("setup", *files, "--yes", "--overwrite").code == 0
     assert unit.read_text() != "mine"
 
 
@@ -101,7 +110,7 @@ def test_the_unit_is_valid_and_its_command_serves(run_turnout):
     with reachable_directory() as here:
         unit, settings, port = here / "turnout.service", here / "turnout.toml", free_port()
         words = ["--config", str(settings), "--unit", str(unit), "--data", str(here / "data")]
-        assert run_turnout("setup", *words, "--listen", f"127.0.0.1:{port}").code == 0
+        assert run_turnout("setup", *words, "--yes", "--listen", f"127.0.0.1:{port}").code == 0
         if shutil.which("systemd-analyze"):
             checked = subprocess.run(
                 ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)],

@@ -24,7 +24,7 @@ class Visit:
         self.tab.evaluate(
             f"(() => {{ const f = document.querySelector('form'); {fields}; f.requestSubmit(); }})()"
         )
-        self.tab.wait_for("Live", "document.querySelector('.live')?.textContent ?? ''")
+        self.tab.wait_for("Live", "document.querySelector('.connection')?.textContent ?? ''")
         self.tab.problems.clear()  # before the sign-in, a 401 is what the browser should get
 
     def sign_out(self) -> None:

@@ -78,7 +78,10 @@ class Files(NamedTuple):
 
 
 def setup(answers: Answers, files: Files, *, dry_run: bool, yes: bool, overwrite: bool) -> None:
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not (terminal or yes or dry_run or all(answers)):
+        raise Invalid("there is no terminal to ask on: --yes takes the defaults, --dry-run shows the files")
+    asks = terminal and not yes
     answers = _complete(answers, asks)
     contents = {files.settings: _settings(answers), files.unit: _unit(files)}
     _check(contents[files.settings])

@@ -116,7 +116,7 @@ function View() {
 const LIVE = { live: "Live", connecting: "Connecting", lost: "Offline: trying again" };
 
 const Live = () => html`
-  <span class="live ${live.value}" role="status" title=${LIVE[live.value]}><i aria-hidden="true"></i><span>${LIVE[live.value]}</span></span>
+  <span class="connection ${live.value}" role="status" title=${LIVE[live.value]}><i aria-hidden="true"></i><span>${LIVE[live.value]}</span></span>
 `;
 
 function Theme() {
