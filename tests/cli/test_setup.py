@@ -23,9 +23,19 @@ def files(tmp_path: Path) -> list[str]:
 
 def test_without_a_terminal_it_writes_only_what_was_answered(run_turnout, files, tmp_path):
     refused = run_turnout("setup", *files, "--tls", "none")
-    assert refused.code != 0 and "--yes" in refused.err
+    assert refused.code != 0
+    assert "--yes" in refused.err
     assert not list(tmp_path.iterdir())
-    answers = ["--listen", "127.0.0.1:8470", "--data", str(tmp_path / "data"), "--tls", "none", "--frameworks", "none"]
+    answers = [
+        "--listen",
+        "127.0.0.1:8470",
+        "--data",
+        str(tmp_path / "data"),
+        "--tls",
+        "none",
+        "--frameworks",
+        "none",
+    ]
     assert run_turnout("setup", *files, *answers).code == 0
     assert (tmp_path / "turnout.service").exists()
 
