@@ -99,8 +99,8 @@ def test_compaction_keeps_only_what_is_needed(tmp_path: Path):
     journal = Journal(str(tmp_path))
     for number in range(2001):
         journal.append({"tomb": str(number)})
-    assert journal.worth_compacting(10)
-    assert not journal.worth_compacting(1000)
+    assert journal.worth_compacting(lambda: 10)
+    assert not journal.worth_compacting(lambda: 1000)
     journal.rewrite([{"tomb": "5"}])
     journal.append({"forgotten": "5"})
     assert list(Journal(str(tmp_path)).read()) == [{"tomb": "5"}, {"forgotten": "5"}]

@@ -366,7 +366,7 @@ class Supervisor:
         if gang and not keep_workspace:
             for replica in gang.replicas.values():
                 self.spares.discard(replica.directory, replica.printed)
-        if self.journal.worth_compacting(sum(len(gang.lines) for gang in self.gangs.values())):
+        if self.journal.worth_compacting(lambda: sum(len(gang.lines) for gang in self.gangs.values())):
             self.compact()
 
     @property

@@ -33,7 +33,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..diagnostics import Outage, log_message
@@ -126,11 +126,11 @@ class Journal:
             return
         self._outage.recovered()
 
-    def worth_compacting(self, needed: int) -> bool:
-        """Most lines are about forgotten gangs, and `needed` lines would be enough; or somebody removed the file."""
+    def worth_compacting(self, needed: Callable[[], int]) -> bool:
+        """Most lines are about forgotten gangs, and `needed()` lines would be enough; or somebody removed the file."""
         if os.fstat(self._fd).st_nlink == 0:
             return True
-        return self._lines > 2000 and self._lines > 4 * needed
+        return self._lines > 2000 and self._lines > 4 * needed()
 
     def rewrite(self, lines: list[Line]) -> None:
         """Replaces the journal by `lines`, which include those that wait. On a full disk the old journal stays."""
