@@ -102,6 +102,7 @@ class SlotV1(Slot):
         self._parent_tasks = parent_tasks
         self._tasks: list[int] = [self._make("pids")]
         """In the order of the controllers. Those that limit are made when they are first needed."""
+        self._pids_current = os.open(self._at["pids"] + "/pids.current", os.O_RDONLY | os.O_CLOEXEC)
         self._swap = self._at["memory"] + "/memory.memsw.limit_in_bytes"
 
     def limit(self, plan: dict[str, Any]) -> None:
@@ -162,6 +163,9 @@ class SlotV1(Slot):
         return [*settings, limit]
 
     def _pids(self) -> list[int]:
+        # Most are empty. To open a file costs ten times as much as to read this one.
+        if os.pread(self._pids_current, 32, 0) == b"0\n":
+            return []
         # Opened anew each time, because the kernel makes the list once for each open file.
         fd = os.open(self._at["pids"] + "/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
         try:
