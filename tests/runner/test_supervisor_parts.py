@@ -1,6 +1,7 @@
 """Unit tests of the supervisor's parts."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from turnout.runner.supervisor.logs.marks import PlainLog
 from turnout.runner.supervisor.loop import Loop
 from turnout.runner.supervisor.recovery.journal import Journal
 from turnout.runner.supervisor.replicas import batches, cgroups, clone
+from turnout.runner.supervisor.replicas.spare_maker import SpareMaker
 from turnout.runner.supervisor.replicas.spares import Spares
 from turnout.runner.supervisor.replicas.users import OWN
 
@@ -218,6 +220,25 @@ def test_another_process_makes_spares_until_it_is_killed(tmp_path: Path):
     assert not spares.prepare()
     assert len(pids) == 1
     spares.close()
+
+
+def test_spares_that_were_made_before_a_failure_are_used():
+    loop, pids, made, errors = Loop(), list[int](), list[str](), list[OSError]()
+    numbers = itertools.count()
+
+    def make(user: int) -> str:
+        if (number := next(numbers)) == 11:
+            raise OSError(errno.ENOSPC, "full")
+        return f"spare {number} of {user}"
+
+    maker = SpareMaker(loop, pids.append, make, lambda user, path: made.append(path), errors.append)
+    maker.order(7, 20)
+    while not errors:
+        loop.run_once(lambda: False, lambda: False)
+    os.waitpid(pids[0], 0)
+    assert made == [f"spare {number} of 7" for number in range(11)]
+    assert [error.errno for error in errors] == [errno.ENOSPC]
+    assert not maker.running
 
 
 def test_a_directory_appears_complete_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
