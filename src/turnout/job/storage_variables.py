@@ -4,7 +4,7 @@ A variable of the user always wins. Those that belong together go together: a pr
 not send it to the address here, nor the job's key to an address of its own.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import NamedTuple
 
 REGION = "us-east-1"
@@ -66,6 +66,10 @@ _GROUPS = (
 )
 
 
+_DECISIVE = frozenset(name for group in _GROUPS for name in (*group.names, *group.also))
+"""A program that has none of them gets all variables."""
+
+
 def variables(access: StorageAccess) -> dict[str, str]:
     """What a program gets that sets none of these itself."""
     secure = access.endpoint.startswith("https:")
@@ -84,8 +88,10 @@ def variables(access: StorageAccess) -> dict[str, str]:
     return found
 
 
-def withheld(own: Container[str]) -> list[str]:
+def withheld(own: Collection[str]) -> list[str]:
     """The names that a program does not get, because it has variables of its own for the same."""
+    if _DECISIVE.isdisjoint(own):
+        return []
     return [name for group in _GROUPS for name in _withheld(group, own)]
 
 
