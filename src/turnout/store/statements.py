@@ -90,7 +90,10 @@ class Statements:
         jobs = f"SELECT {names(JOB)} FROM jobs"
         self.last_id = "SELECT max(id) FROM jobs"
         self.job = f"{jobs} WHERE id = {mark}"
-        self.by_handle = f"{jobs} WHERE {_equal(('project', 'scope', 'handle'), mark)} AND {NAMED}"
+        named = f"WHERE {_equal(('project', 'scope', 'handle'), mark)} AND {NAMED}"
+        self.by_handle = f"{jobs} {named}"
+        # One column: sqlite3 describes all columns of a result, also if there is no row.
+        self.taken = f"SELECT 1 FROM jobs {named}"
         # Uses the index to skip from one project to the next, however many jobs each has.
         least = f"SELECT min(project) FROM jobs WHERE {NOT_DELETED}"
         self.projects = (

@@ -155,7 +155,7 @@ class Store:
 
     async def taken(self, handles: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
         """Which of these (project, scope, handle) name a job that is not deleted."""
-        found = await self._driver.read_each(self._sql.by_handle, handles)
+        found = await self._driver.read_each(self._sql.taken, handles)
         return {handle for handle, jobs in zip(handles, found, strict=True) if jobs}
 
     async def live(self) -> list[LiveRecord]:
