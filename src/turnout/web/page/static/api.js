@@ -134,7 +134,7 @@ let hiding = 0;
 
 /**
  * Calls `listener(kind, data)` for each change: "change" with the job as in the list, "deleted" with {id}, and "reset" if
- * changes were missed, so that lists have to be read again. Returns what ends it.
+ * changes may have been missed, so that what was read has to be read again. Listen before you read. Returns what ends it.
  */
 export function onChange(listener) {
   listeners.add(listener);
@@ -160,7 +160,9 @@ async function keepStream(controller) {
         live.value = "live";
         pause = 500;
         if (event.id) last = event.id;
-        if (event.kind) for (const listener of listeners) listener(event.kind, JSON.parse(event.data));
+        // What was read before the stream began may have changed in between.
+        const kind = event.kind === "ready" ? "reset" : event.kind;
+        if (kind) for (const listener of listeners) listener(kind, JSON.parse(event.data));
       }
     } catch (error) {
       if (controller.signal.aborted) return;

@@ -86,7 +86,7 @@ export class LogWindow {
         }
         ({ next: cursor, over } = page);
       }
-      this.#say("No line looks like an error.");
+      this.#say("");
       return "";
     });
   }
@@ -135,7 +135,8 @@ export class LogWindow {
           for await (const event of events(url, last ? { "Last-Event-ID": last } : {}, ending.signal)) {
             if (event.kind === "end") return;
             if (event.id) last = event.id;
-            if (event.kind !== "message") continue;
+            // Elsewhere in the log, these are not the next lines.
+            if (event.kind !== "message" || !this.atEnd) continue;
             const printed = JSON.parse(event.data);
             // Who reads further up keeps their lines: what comes now is loaded when they scroll down.
             if (!this.stuck && this.rows.length + printed.length > MOST) this.atEnd = false;
@@ -245,8 +246,9 @@ export class LogWindow {
     try {
       return await work();
     } catch (error) {
-      if (error.name !== "AbortError") throw error;
-      return undefined;
+      if (error.name === "AbortError") return undefined;
+      this.status = error.message;
+      throw error;
     } finally {
       if (this.loading === loading) this.busy = false;
       this.draw();
@@ -256,12 +258,7 @@ export class LogWindow {
   /** Loads more lines, unless lines are being loaded. */
   async #more(work) {
     if (this.busy) return;
-    try {
-      await this.#load(work);
-    } catch (error) {
-      this.status = error.message;
-      this.draw();
-    }
+    await this.#load(work).catch(() => {}); // the status says it
   }
 
   #append(lines) {
