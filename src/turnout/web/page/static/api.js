@@ -26,8 +26,14 @@ export class ApiError extends Error {
 
 /** The answer's JSON. `path` is without `/turnout/v1`. Throws ApiError, and AbortError if `signal` is aborted. */
 export async function request(method, path, { query = {}, body, signal: abort } = {}) {
-  const response = await send(method, address(API + path, query), { body, abort });
-  return response.json();
+  const answer = async () => (await send(method, address(API + path, query), { body, abort })).json();
+  try {
+    return await answer();
+  } catch (error) {
+    // The network was gone in the middle of the answer.
+    if (method === "GET" && error instanceof TypeError) return answer();
+    throw error;
+  }
 }
 
 export const get = (path, query, abort) => request("GET", path, { query, signal: abort });
