@@ -1,6 +1,7 @@
 // The part of a log that is drawn, by time. Lines that are loaded at one end push out lines at the other.
 
 import { events, get, jobPath } from "./api.js";
+import { count } from "./format.js";
 import { address } from "./router.js";
 
 const PAGE = 400;
@@ -216,13 +217,14 @@ export class LogWindow {
     const { find, errors } = this.wanted;
     const had = this.rows.length;
     while (!this.atEnd && this.rows.length - had < ENOUGH) {
-      this.#say(`${this.rows.length} lines found, searching…`);
+      this.#say(`${count(this.rows.length, "line")} found, searching…`);
       const page = await this.#page({ search: find, errors: errors || "", cursor: this.cursor, limit: ENOUGH });
       this.cursor = page.next;
       this.atEnd = page.over;
       this.rows = [...this.rows, ...page.lines];
     }
-    this.#say(`${this.rows.length}${this.atEnd ? "" : " or more"} lines found. Click a time to see the line among its neighbours.`);
+    const found = this.atEnd ? count(this.rows.length, "line") : `${this.rows.length} or more lines`;
+    this.#say(`${found} found. Click a time to see the line among its neighbours.`);
   }
 
   async #measure() {
