@@ -79,11 +79,14 @@ def _uvicorn_config(
     )
 
 
-def http_config(app: ASGIApp, protocol: type[asyncio.Protocol], **more: Any) -> uvicorn.Config:
-    """How the service speaks HTTP. `more`: for TLS and WebSockets."""
+def http_config(
+    app: ASGIApp, protocol: type[asyncio.Protocol], ws: type[asyncio.Protocol] | None = None, **more: Any
+) -> uvicorn.Config:
+    """How the service speaks HTTP. `ws`: for WebSockets. `more`: about them, and for TLS."""
     return uvicorn.Config(
         app,
         http=protocol,
+        ws=ws or "none",
         lifespan="off",
         access_log=False,
         log_config=None,  # uvicorn logs like everything else

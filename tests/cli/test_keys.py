@@ -5,6 +5,7 @@ import re
 import urllib.request
 
 import pytest
+import yaml
 
 from tests.running import KEY, Service, running
 
@@ -40,6 +41,7 @@ def test_a_key_gives_access_to_its_project_until_it_is_revoked(run_turnout, run_
 def test_only_root_sees_keys(run_turnout, monkeypatch):
     key = json.loads(run_turnout("keys", "create", "--project=vision", "--output=json").out)
     shown = json.loads(run_turnout("keys", "list", "--output=json").out)
+    assert yaml.safe_load(run_turnout("keys", "list", "--output=yaml").out) == shown
     assert all("secret" not in one for one in shown)
     assert {name: key[name] for name in ("id", "project", "root", "label")} == {
         "id": key["id"], "project": "vision", "root": False, "label": "",

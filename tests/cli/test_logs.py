@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.dialects.modelarts import driving as modelarts
 from tests.dialects.vertex import jobs
@@ -40,6 +41,7 @@ def test_a_job_of_vertex_by_name_and_number(cloud, run_turnout, run_tictl):
         assert (shown.code, sorted(shown.out.splitlines()), shown.err) == (0, ["hello", "trouble"], "")
     assert sorted(run_turnout("logs", number(job), "--follow").out.splitlines()) == ["hello", "trouble"]
     lines = [json.loads(line) for line in run_turnout("logs", number(job), "--output=json").out.splitlines()]
+    assert yaml.safe_load(run_turnout("logs", number(job), "--output=yaml").out) == lines
     assert {(line["stream"], line["text"]) for line in lines} == {("stdout", "hello"), ("stderr", "trouble")}
     stranger = run_tictl("logs", "of-vertex")
     assert (stranger.code, stranger.out) == (1, "")

@@ -69,7 +69,8 @@ class Tab:
                 self.problems.append(f"{details['entry']['text']} {details['entry'].get('url', '')}")
 
     def go(self, address: str) -> None:
-        self.call("Page.navigate", url=address)
+        while _NETWORK in self.call("Page.navigate", url=address).get("errorText", ""):
+            pass
 
     def evaluate(self, expression: str) -> Any:
         found = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.running import KEY, Service
 from tests.web.browser import Tab, browser
-from tests.web.custom_jobs import create
+from tests.web.custom_jobs import create, vertex
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +20,15 @@ print({HOSTILE!r}); print("\x1b]0;owned\x07\x1b[31mred\x1b[0m", "java\u202escrip
 STEPS = "import time\nfor step in range(40): print(f'step {step} loss={1/(step+1):.3f}', flush=True)\ntime.sleep(1000)"
 FAILS = "print('loading'); print('epoch 1'); raise ValueError('the learning rate is negative')"
 LONG = "for n in range(30000): print('RuntimeError: first' if n == 12345 else f'line {n} of many')"
+
+HOLDS_THE_STREAM = """
+const send = window.fetch;
+const released = new Promise((release) => { window.releaseStream = release; });
+window.fetch = async (...all) => {
+  if (String(all[0]).includes('/changes')) await released;
+  return send(...all);
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +138,21 @@ def test_a_running_job_shows_its_numbers_and_its_log_live(service: Service, tab:
     tab.wait_for("stopped")
 
 
+@pytest.mark.parametrize("path", ["/jobs?name=page", "/jobs/{job}", "/jobs/{job}/logs"])
+def test_what_changes_before_the_stream_begins_is_shown(path: str, service: Service, tab: Tab) -> None:
+    job = create(service, "import time; time.sleep(1000)")
+    script = tab.call("Page.addScriptToEvaluateOnNewDocument", source=HOLDS_THE_STREAM)["identifier"]
+    tab.go(service.endpoint + path.format(job=job_id(job)))
+    tab.wait_for("running")
+    vertex(service, "POST", f"{job['name'].removeprefix('/')}:cancel")
+    service.native(f"/jobs/{job_id(job)}/wait?for=ended&timeout=30")
+    assert "running" in tab.text
+    tab.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+    tab.evaluate("window.releaseStream()")
+    shown = tab.wait_for("stopped", "document.querySelector('main').innerText")
+    assert "running" not in shown.splitlines()
+
+
 def test_a_hostile_job_is_only_text(service: Service, tab: Tab) -> None:
     service.create("hostile", "python3", "-c", PRINTS_HOSTILE)
     service.wait("hostile", "ended")
@@ -165,8 +189,17 @@ def test_a_long_log_is_searched_and_scrolled(service: Service, tab: Tab) -> None
     tab.evaluate(f"window.scrolling = setInterval(() => {scroll}, 5)")
     tab.press("/", 191)
     tab.type("line 2999")
-    assert "line 29990 of many" in tab.wait_for("11 lines found")
+    tab.wait_for("11 lines found")
+    tab.wait_for("line 29990 of many")
     tab.evaluate("clearInterval(window.scrolling)")
+
+
+def test_a_log_without_errors_is_shown_although_one_looks_for_the_first(service: Service, tab: Tab) -> None:
+    service.create("well", "echo", "all is well")
+    service.wait("well", "ended")
+    tab.go(f"{service.endpoint}/jobs/well/logs?jump=error")
+    tab.wait_for("No line looks like an error")
+    tab.wait_for("all is well")
 
 
 def test_a_phone_shows_everything(service: Service, tab: Tab, tmp_path: Path) -> None:

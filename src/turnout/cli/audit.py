@@ -20,9 +20,9 @@ def audit(query: dict[str, str], limit: int, project: str, endpoint: str | None,
         cursor = page["next"]
         if not cursor or len(lines) == limit:
             break
-    if output == Form.JSON:
-        return table.show_json(lines)
-    return table.show_wrapped(HEADER, [_row(line) for line in lines])
+    if output.is_document:
+        return table.show_document(lines, output)
+    return table.show_wrapped(HEADER, [_row(line) for line in lines], whole=output is Form.WIDE)
 
 
 def _row(line: Document) -> list[str]:

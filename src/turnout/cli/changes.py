@@ -8,19 +8,19 @@ from turnout.cli import job_output
 from turnout.cli.client import Client, Document, Rejected
 from turnout.cli.entry import mention_older, print_error
 from turnout.cli.login import connect
-from turnout.cli.options import ListForm
+from turnout.cli.options import Form
 
 
-def stop(jobs: list[str], cluster: str, project: str, endpoint: str | None, output: ListForm) -> None:
+def stop(jobs: list[str], cluster: str, project: str, endpoint: str | None, output: Form) -> None:
     _each(jobs, cluster, connect(endpoint, project=project), ("POST", "stop"), "is stopping", output)
 
 
-def delete(jobs: list[str], cluster: str, project: str, endpoint: str | None, output: ListForm) -> None:
+def delete(jobs: list[str], cluster: str, project: str, endpoint: str | None, output: Form) -> None:
     _each(jobs, cluster, connect(endpoint, project=project), ("DELETE",), "is deleted", output)
 
 
 def priority(
-    jobs: list[str], to: int, cluster: str, project: str, endpoint: str | None, output: ListForm
+    jobs: list[str], to: int, cluster: str, project: str, endpoint: str | None, output: Form
 ) -> None:
     client, body = connect(endpoint, project=project), json.dumps({"priority": to}).encode()
     _each(jobs, cluster, client, ("POST", "priority"), f"has priority {to}", output, body)
@@ -32,7 +32,7 @@ def _each(
     client: Client,
     call: tuple[str, ...],
     done: str,
-    output: ListForm,
+    output: Form,
     body: bytes | None = None,
 ) -> None:
     """Continues after a job that the service refuses."""
@@ -45,9 +45,9 @@ def _each(
             continue
         mention_older("turnout", job, view)
         changed.append(view)
-        if output is ListForm.TABLE:
+        if output is Form.TABLE:
             job_output.show([view], output, done)
-    if output is not ListForm.TABLE:
+    if output is not Form.TABLE:
         job_output.show(changed, output, done)
     if len(changed) < len(jobs):
         raise typer.Exit(1)

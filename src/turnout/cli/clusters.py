@@ -29,14 +29,14 @@ def list_clusters(
     """List the clusters, private ones first, or show the default one"""
     login = stored()
     region, cluster = login.region_and_cluster()
-    if default and output == Form.JSON:
-        return table.show_json({"region": region, "cluster": cluster})
+    if default and output.is_document:
+        return table.show_document({"region": region, "cluster": cluster}, output)
     if default:
         return print(default_line(region, cluster))
     known = _clusters(connect(endpoint, login))
-    if output == Form.JSON:
-        return table.show_json(known)
-    return table.show(HEADER, _rows(known), no_header, no_truncate)
+    if output.is_document:
+        return table.show_document(known, output)
+    return table.show(HEADER, _rows(known), no_header, no_truncate or output is Form.WIDE)
 
 
 @help.command(

@@ -113,10 +113,10 @@ def doctor(data: str | None, file: str | None, output: Form) -> None:
     if sys.stderr.isatty():
         print("checking …", end="\r", file=sys.stderr, flush=True)
     findings = _examine(settings)
-    if output == Form.JSON:
-        table.show_json({name: _document(finding) for name, finding in findings.items()})
+    if output.is_document:
+        table.show_document({name: _document(finding) for name, finding in findings.items()}, output)
     else:
-        _show(findings)
+        _show(findings, whole=output is Form.WIDE)
     if any(finding.status is CheckStatus.MISSING and finding.needed for finding in findings.values()):
         raise typer.Exit(1)
 
@@ -148,9 +148,9 @@ def _document(finding: Finding) -> dict[str, object]:
     }
 
 
-def _show(findings: dict[str, Finding]) -> None:
+def _show(findings: dict[str, Finding], whole: bool) -> None:
     rows = [[name, finding.status, finding.found] for name, finding in findings.items()]
-    table.show_wrapped(["WHAT", "STATUS", "FOUND"], rows)
+    table.show_wrapped(["WHAT", "STATUS", "FOUND"], rows, whole=whole)
     advice = {name: finding.advice for name, finding in findings.items() if finding.advice}
     if advice:
         print()

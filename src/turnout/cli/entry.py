@@ -1,23 +1,18 @@
 """How a command line starts and ends: one clear line on stderr and exit code 1, never a traceback."""
 
-import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import typer
-
 from turnout.errors import TurnoutError
 
 
-def run(app: typer.Typer, name: str) -> NoReturn:
+def run(command: Callable[[], int | None], name: str) -> NoReturn:
     try:
-        code = app(prog_name=name, standalone_mode=False)
-    except typer.TyperException as error:
-        fail(name, _usage(error))
+        code = command()
     except TurnoutError as error:
         fail(name, error.message)
-    except typer.Abort:
+    except KeyboardInterrupt:
         fail(name, "interrupted", 130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -46,25 +41,3 @@ def mention_older(name: str, job: str, view: dict[str, Any]) -> None:
             for old in older
         )
         print_error(name, f"several jobs are named {job}: this is the newest, {view['id']}; older: {several}")
-
-
-def _usage(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    message = error.format_message().rstrip(".")
-    for pattern, words in _PLAIN_WORDS.items():
-        message = re.sub(pattern, words, message)
-    message = message[:1].lower() + message[1:]
-    if not context:
-        return message
-    return f"{message}{' See' if message.endswith('?') else '; see'} `{context.command_path} --help`"
-
-
-_PLAIN_WORDS: dict[str, str | Callable[[re.Match[str]], str]] = {
-    r"\.? Did you mean": ": did you mean",
-    r"is not a valid int(eger)?( range)?": "is not a whole number",
-    r"is not a valid float( range)?": "is not a number",
-    r"is not in the range (\d+)<=x<=(\d+)": r"is not from \1 to \2",
-    r"is not in the range x>=(\d+)": r"is less than \1",
-    r"Invalid value for '([^']+)'(?: / '([^']+)')?": lambda found: ", ".join(filter(None, found.groups())),
-}
-"""Patterns of Typer's messages, and plainer words for them."""

@@ -17,17 +17,16 @@ MAX_TRIALS = 10
 def explain(job: str, cluster: str, project: str, endpoint: str | None, output: Form) -> None:
     view = connect(endpoint, project=project).get("jobs", job, "explain", cluster=cluster)
     mention_older("turnout", job, view)
-    if output == Form.JSON:
-        return table.show_json(view)
+    if output.is_document:
+        return table.show_document(view, output)
     print(_headline(view))
     for sentence in (*view["why"], *_kept(view)):
         for line in table.paragraph(sentence, "  "):
             print(line)
     if view["replicas"]:
         print()
-        table.show_wrapped(
-            ["REPLICA", "STATE", "TIME", "END", "MESSAGE"], [_replica(r) for r in view["replicas"]]
-        )
+        rows = [_replica(replica) for replica in view["replicas"]]
+        table.show_wrapped(["REPLICA", "STATE", "TIME", "END", "MESSAGE"], rows, whole=output is Form.WIDE)
     if last := view.get("last_lines"):
         print(f"\nThe last lines of {last['replica']} (`turnout logs {view['id']}` shows all):")
         for line in last["lines"]:
@@ -40,10 +39,12 @@ def explain(job: str, cluster: str, project: str, endpoint: str | None, output: 
         )
         if not any(row[-1] for row in rows):
             header, rows = header[:-1], [row[:-1] for row in rows]
-        table.show_wrapped(header, rows)
+        table.show_wrapped(header, rows, whole=output is Form.WIDE)
     if view["events"]:
         print()
-        table.show_wrapped(["WHEN", "EVENT", "MESSAGE"], [_event(e) for e in view["events"]])
+        table.show_wrapped(
+            ["WHEN", "EVENT", "MESSAGE"], [_event(e) for e in view["events"]], whole=output is Form.WIDE
+        )
     return None
 
 

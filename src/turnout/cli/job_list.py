@@ -8,7 +8,7 @@ from turnout.cli import table
 from turnout.cli.client import Client, Document
 from turnout.cli.entry import print_error
 from turnout.cli.login import connect
-from turnout.cli.options import ListForm
+from turnout.cli.options import Form
 from turnout.cli.wait import duration
 
 HEADER = ["NAME", "API", "PROJECT", "STATE", "CREATED", "RAN", "WHY"]
@@ -33,7 +33,7 @@ _CLEAR = "\033[H\033[2J"
 
 
 def jobs(
-    query: dict[str, str], limit: int, watch: bool, project: str, endpoint: str | None, output: ListForm
+    query: dict[str, str], limit: int, watch: bool, project: str, endpoint: str | None, output: Form
 ) -> None:
     client = connect(endpoint, project=project)
     client.notify = lambda text: print_error("turnout", text)
@@ -42,7 +42,7 @@ def jobs(
     shown: dict[str, Document] = {}
     for _ in connect(endpoint, project=project).changes():
         rows = _read(client, query, limit)
-        if sys.stdout.isatty() and output in (ListForm.TABLE, ListForm.WIDE):
+        if sys.stdout.isatty() and output in (Form.TABLE, Form.WIDE):
             print(_CLEAR, end="")
             _show(rows, output)
         elif changed := [row for row in rows if shown.get(row["id"]) != row]:
@@ -66,15 +66,13 @@ def _read(client: Client, query: dict[str, str], limit: int) -> list[Document]:
             return rows
 
 
-def _show(rows: list[Document], output: ListForm, no_header: bool = False) -> None:
+def _show(rows: list[Document], output: Form, no_header: bool = False) -> None:
     match output:
-        case ListForm.JSON:
-            table.show_json(rows)
-        case ListForm.YAML:
-            table.show_yaml(rows)
-        case ListForm.WIDE:
+        case Form.JSON | Form.YAML:
+            table.show_document(rows, output)
+        case Form.WIDE:
             table.show(WIDE, [_wide(row) for row in rows], no_header, whole=True)
-        case ListForm.TABLE:
+        case Form.TABLE:
             table.show(HEADER, [_narrow(row) for row in rows], no_header)
 
 

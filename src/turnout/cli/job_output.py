@@ -4,23 +4,21 @@ from collections.abc import Sequence
 
 from turnout.cli import table
 from turnout.cli.client import Document
-from turnout.cli.options import ListForm
+from turnout.cli.options import Form
 
 _HEADER = ["ID", "NAME", "API", "PROJECT", "CLUSTER", "STATE", "CREATED"]
 
 
-def show(jobs: Sequence[Document], output: ListForm, done: str) -> None:
+def show(jobs: Sequence[Document], output: Form, done: str) -> None:
     """`done` ends the sentence about each job: `is stopping`."""
     match output:
-        case ListForm.TABLE:
+        case Form.TABLE:
             for job in jobs:
                 print(f"{job['name']} ({job['id']}) of project {job['project']} {done}.", flush=True)
-        case ListForm.WIDE:
+        case Form.WIDE:
             table.show(_HEADER, [_row(job) for job in jobs], whole=True)
-        case ListForm.JSON:
-            table.show_json(jobs)
-        case ListForm.YAML:
-            table.show_yaml(jobs)
+        case Form.JSON | Form.YAML:
+            table.show_document(jobs, output)
 
 
 def _row(job: Document) -> list[str]:

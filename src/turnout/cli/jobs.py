@@ -123,13 +123,13 @@ def create(
     except Rejected as error:
         raise hints.about_new_job(error, given) from None
     _warn_about_shell(f"{command} {args}")
-    if output == Form.TABLE:
+    if not output.is_document:
         print(say("create job success."))
         _show([job], no_header, no_truncate)
     if wait_for_end:
-        job = _wait_until_ended(client, region, job, quiet=output == Form.JSON)
-    if output == Form.JSON:
-        table.show_json(job)
+        job = _wait_until_ended(client, region, job, quiet=output.is_document)
+    if output.is_document:
+        table.show_document(job, output)
     if wait_for_end and job["State"] != "Succeeded":
         raise typer.Exit(1)
 
@@ -173,7 +173,7 @@ def describe(
         found.append(describe_one(client, region, cluster, name))
 
     complete = _each(names, describe_next)
-    if found or output == Form.JSON:
+    if found or output.is_document:
         _print(found, output, no_header, no_truncate)
     if not complete:
         raise typer.Exit(1)
@@ -200,12 +200,12 @@ def delete(
         client.project = project
         _call(client, "DeleteJob", region, cluster, name)
         deleted.append(name)
-        if output == Form.TABLE:
+        if not output.is_document:
             print(say("The job {name} is deleted successfully.", name=name))
 
     complete = _each(names, delete_one)
-    if output == Form.JSON:
-        table.show_json({"deleted": deleted})
+    if output.is_document:
+        table.show_document({"deleted": deleted}, output)
     if not complete:
         raise typer.Exit(1)
 
@@ -289,9 +289,9 @@ def _each(names: list[str], act: Callable[[str], None]) -> bool:
 
 
 def _print(jobs: list[Document], output: Form, no_header: bool, no_truncate: bool) -> None:
-    if output == Form.JSON:
-        return table.show_json(jobs)
-    return _show(jobs, no_header, no_truncate)
+    if output.is_document:
+        return table.show_document(jobs, output)
+    return _show(jobs, no_header, no_truncate or output is Form.WIDE)
 
 
 def _show(jobs: list[Document], no_header: bool, no_truncate: bool) -> None:

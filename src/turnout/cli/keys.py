@@ -50,8 +50,8 @@ def create(
     body = json.dumps({"project": project, "label": label}).encode()
     client = connect(endpoint)
     key = client.send("POST", "keys", query={}, body=body)
-    if output == Form.JSON:
-        return table.show_json(key)
+    if output.is_document:
+        return table.show_document(key, output)
     print(f"Created a key for project {key['project']}. Save its secret: it is not shown again.")
     print(f"  export TURNOUT_ENDPOINT={client.endpoint} TURNOUT_KEY={key['id']}:{key['secret']}")
     return None
@@ -64,8 +64,8 @@ def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Ou
     from turnout.cli.login import connect
 
     known = connect(endpoint).get("keys")["keys"]
-    if output == Form.JSON:
-        return table.show_json(known)
+    if output.is_document:
+        return table.show_document(known, output)
     rows = [
         [
             key["id"],
@@ -75,7 +75,9 @@ def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Ou
         ]
         for key in known
     ]
-    return table.show_wrapped(["ID", "PROJECT", "CREATED", "LABEL"], rows, no_header)
+    return table.show_wrapped(
+        ["ID", "PROJECT", "CREATED", "LABEL"], rows, no_header, whole=output is Form.WIDE
+    )
 
 
 @help.command(app, "revoke", "turnout keys revoke AKIDx7Hq2mD0c9TgVb4nWzRe")

@@ -13,14 +13,14 @@ DEFAULT_CLUSTER = SHARED_CLUSTERS[0]
 
 class Form(StrEnum):
     TABLE = "table"
-    JSON = "json"
-
-
-class ListForm(StrEnum):
-    TABLE = "table"
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+
+    @property
+    def is_document(self) -> bool:
+        """For programs, which get one document and nothing else."""
+        return self in (Form.JSON, Form.YAML)
 
 
 Endpoint = Annotated[
@@ -35,10 +35,12 @@ Project = Annotated[
     str, typer.Option("--project", metavar="name", help="for the root key: the project to act in")
 ]
 Output = Annotated[
-    Form, typer.Option("--output", metavar="table|json", help="output format; json is for scripts")
-]
-JobsOutput = Annotated[
-    ListForm, typer.Option("--output", metavar="table|wide|json|yaml", help="output format")
+    Form,
+    typer.Option(
+        "--output",
+        metavar="table|wide|json|yaml",
+        help="output format; wide cuts nothing, json and yaml are for scripts",
+    ),
 ]
 JobCluster = Annotated[
     str,

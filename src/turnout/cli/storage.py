@@ -152,8 +152,8 @@ def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: For
     if not entries and url.key:
         raise NotFound(f"{url} does not exist")
     base = f"{base}/" if base and not base.endswith("/") else base
-    if output == Form.JSON:
-        return table.show_json([_as_json(url, entry) for entry in entries])
+    if output.is_document:
+        return table.show_document([_as_json(url, entry) for entry in entries], output)
     names = [(entry.get("key") or entry["prefix"]).removeprefix(base) or "./" for entry in entries]
     if not long:
         for name in names:
@@ -163,7 +163,7 @@ def ls(text: str, long: bool, recursive: bool, endpoint: str | None, output: For
         [human(entry["size"]) if "size" in entry else "", _when(entry), name]
         for entry, name in zip(entries, names, strict=True)
     ]
-    return table.show_wrapped(["SIZE", "MODIFIED", "NAME"], rows)
+    return table.show_wrapped(["SIZE", "MODIFIED", "NAME"], rows, whole=output is Form.WIDE)
 
 
 def rm(texts: list[str], recursive: bool, endpoint: str | None) -> None:
@@ -206,11 +206,11 @@ def _to_remove(buckets: BucketClient, url: Url, recursive: bool) -> Iterator[Url
 
 
 def _show_buckets(found: list[Document], long: bool, output: Form) -> None:
-    if output == Form.JSON:
-        return table.show_json(found)
+    if output.is_document:
+        return table.show_document(found, output)
     if long:
         rows = [[table.clock(bucket["created"]), bucket["name"]] for bucket in found]
-        return table.show_wrapped(["CREATED", "NAME"], rows)
+        return table.show_wrapped(["CREATED", "NAME"], rows, whole=output is Form.WIDE)
     for bucket in found:
         print(bucket["name"])
     return None

@@ -11,7 +11,7 @@ from turnout.cli import job_output
 from turnout.cli.client import Client, Document
 from turnout.cli.entry import print_error
 from turnout.cli.login import connect
-from turnout.cli.options import ListForm
+from turnout.cli.options import Form
 from turnout.cli.turnout_logs import show_log
 from turnout.errors import Invalid
 
@@ -33,7 +33,7 @@ def submit(
     follow: bool,
     project: str,
     endpoint: str | None,
-    output: ListForm,
+    output: Form,
 ) -> None:
     document = _document(file)
     client = connect(endpoint, project=project)
@@ -49,7 +49,7 @@ def clone(
     follow: bool,
     project: str,
     endpoint: str | None,
-    output: ListForm,
+    output: Form,
 ) -> None:
     client, query = connect(endpoint, project=project), {"cluster": cluster}
     if wanted.api:
@@ -59,12 +59,12 @@ def clone(
     created(client, made, follow, output)
 
 
-def created(client: Client, job: Document, follow: bool, output: ListForm = ListForm.TABLE) -> None:
+def created(client: Client, job: Document, follow: bool, output: Form = Form.TABLE) -> None:
     """Shows the new job. With `follow`, waits for its end: exit code 1 unless it succeeds."""
-    while follow and output is not ListForm.TABLE and job["ended"] is None:
+    while follow and output is not Form.TABLE and job["ended"] is None:
         job = client.wait(job["id"], "ended")
     job_output.show([job], output, "is created")
-    if follow and output is ListForm.TABLE:
+    if follow and output is Form.TABLE:
         job = _follow(client, job)
     if follow and job["state"] != "succeeded":
         raise typer.Exit(1)

@@ -7,14 +7,16 @@ from turnout.cli.options import Form
 
 def sweep(dry_run: bool, endpoint: str | None, output: Form) -> None:
     found = connect(endpoint).sweep(dry_run)
-    if output == Form.JSON:
-        return table.show_json(found)
+    if output.is_document:
+        return table.show_document(found, output)
     rows = [
         [row["what"], str(row["count"] or ""), str(row["rows"] or ""), _size(row["bytes"]), row["setting"]]
         for row in found
     ]
     return table.show_wrapped(
-        ["WOULD DELETE" if dry_run else "DELETED", "COUNT", "ROWS", "SIZE", "[limits]"], rows
+        ["WOULD DELETE" if dry_run else "DELETED", "COUNT", "ROWS", "SIZE", "[limits]"],
+        rows,
+        whole=output is Form.WIDE,
     )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from turnout.cli.options import Form
+
 Rows = Sequence[Sequence[str]]
 
 GAP = "    "
@@ -32,9 +34,9 @@ def show(header: Sequence[str], rows: Rows, no_header: bool = False, whole: bool
         print(line)
 
 
-def show_wrapped(header: Sequence[str], rows: Rows, no_header: bool = False) -> None:
-    """On a terminal, wraps the last column instead of cutting it."""
-    for line in wrapped(header, rows, room(), no_header):
+def show_wrapped(header: Sequence[str], rows: Rows, no_header: bool = False, whole: bool = False) -> None:
+    """On a terminal, wraps the last column instead of cutting it, unless `whole`."""
+    for line in wrapped(header, rows, None if whole else room(), no_header):
         print(line)
 
 
@@ -58,18 +60,17 @@ def room() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def show_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+def show_document(value: Any, output: Form) -> None:
+    """As JSON or YAML."""
+    if output is Form.YAML:
+        print(_yaml(value), end="")
+    else:
+        print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def show_yaml(value: Any) -> None:
-    import yaml  # only here: it costs 10 ms
-
-    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
-
-
-def json_line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def document_line(value: Any, output: Form) -> str:
+    """One of many values: a line of JSON, or an item of a list in YAML."""
+    return _yaml([value]).rstrip("\n") if output is Form.YAML else json.dumps(value, ensure_ascii=False)
 
 
 def lines(header: Sequence[str], rows: Rows, no_header: bool = False, width: int | None = None) -> list[str]:
@@ -129,6 +130,12 @@ def has_colours() -> bool:
 
     console = Console()
     return console.color_system is not None and not console.no_color
+
+
+def _yaml(value: Any) -> str:
+    import yaml  # only here: it costs 10 ms
+
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
 
 
 def _cells(rows: Rows) -> list[list[str]]:

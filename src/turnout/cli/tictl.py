@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnout import __version__, config
-from turnout.cli import clusters, entry, help, jobs, language, table, tictl_logs
+from turnout.cli import clusters, command_line, help, jobs, language, table, tictl_logs
 from turnout.cli.client import Client, Credentials, Document
 from turnout.cli.language import say
 from turnout.cli.login import Login, connect, find_key, remove, save, stored
@@ -20,7 +20,7 @@ app = help.group("Training jobs on your own Turnout service", VERSION)
 
 def main() -> NoReturn:
     language.choose()
-    entry.run(app, "tictl")
+    command_line.run(app, "tictl")
 
 
 @help.command(app, "version")
@@ -59,8 +59,8 @@ def login(
         chosen = clusters.find(client, cluster)
         kept.region, kept.cluster = region or chosen["region"], chosen["name"]
     save(kept)
-    if output == Form.JSON:
-        return table.show_json(_summary(kept))
+    if output.is_document:
+        return table.show_document(_summary(kept), output)
     return print(say("user logged in with secret id `{id}`", id=client.key.id))
 
 
@@ -79,10 +79,12 @@ def user(
 ) -> None:
     """Show whose key is in use"""
     who = connect(endpoint).get("whoami")
-    if output == Form.JSON:
-        return table.show_json(who)
+    if output.is_document:
+        return table.show_document(who, output)
     row = [who["key"], str(who["root"]).lower(), "", ""]
-    return table.show(["NAME", "ISOWNER", "MAIL", "PHONE"], [row], no_header, no_truncate)
+    return table.show(
+        ["NAME", "ISOWNER", "MAIL", "PHONE"], [row], no_header, no_truncate or output is Form.WIDE
+    )
 
 
 app.add_typer(clusters.app, name="cluster")
@@ -128,8 +130,8 @@ def show_login(program: str, endpoint: str | None, output: Form) -> None:
     login = stored()
     if not login.secret_id:
         raise NotFound(f"there is no login: run `{program} login --si <id> --sk <secret>`")
-    if output == Form.JSON:
-        return table.show_json(_summary(login))
+    if output.is_document:
+        return table.show_document(_summary(login), output)
     region, cluster = login.region_and_cluster()
     print(say("user logged in with secret id `{id}`", id=login.secret_id))
     print(say("The endpoint is `{endpoint}`", endpoint=connect(endpoint, login).endpoint))

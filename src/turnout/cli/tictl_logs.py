@@ -79,7 +79,10 @@ def logs(
     silent = True
     for page in pages:
         silent = False
-        shown = (_text(line, time_prefix) if output == Form.TABLE else table.json_line(line) for line in page)
+        shown = (
+            table.document_line(line, output) if output.is_document else _text(line, time_prefix)
+            for line in page
+        )
         print("\n".join(shown), flush=True)
     if silent and sys.stdout.isatty():
         text = "{name} printed nothing" if job.get("EndTime") or follow else "{name} printed nothing yet"

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli import complete, help
-from turnout.cli.options import Endpoint, Job, JobCluster, Jobs, JobsOutput, ListForm, Project
+from turnout.cli.options import Endpoint, Form, Job, JobCluster, Jobs, Output, Project
 
 Follow = Annotated[
     bool, typer.Option("-f", "--follow", help="show its log until it ends; exit with 0 only if it succeeds")
@@ -28,7 +28,7 @@ def add(app: typer.Typer) -> None:
         follow: Follow = False,
         project: Project = "",
         endpoint: Endpoint = None,
-        output: JobsOutput = ListForm.TABLE,
+        output: Output = Form.TABLE,
     ) -> None:
         """Create a job from a file of any API, JSON or YAML, recognised by its content. `-` is standard input.
 
@@ -67,7 +67,7 @@ def add(app: typer.Typer) -> None:
         cluster: JobCluster = "",
         project: Project = "",
         endpoint: Endpoint = None,
-        output: JobsOutput = ListForm.TABLE,
+        output: Output = Form.TABLE,
     ) -> None:
         """Create a job again, with changes, or as a job of another API. JOB is a name, a number or a UUID."""
         from turnout.cli import submit
@@ -82,7 +82,7 @@ def add(app: typer.Typer) -> None:
         cluster: JobCluster = "",
         project: Project = "",
         endpoint: Endpoint = None,
-        output: JobsOutput = ListForm.TABLE,
+        output: Output = Form.TABLE,
     ) -> None:
         """Change the priority of jobs that have not ended. JOB is a name, a number or a UUID."""
         from turnout.cli import changes
@@ -95,7 +95,7 @@ def add(app: typer.Typer) -> None:
         cluster: JobCluster = "",
         project: Project = "",
         endpoint: Endpoint = None,
-        output: JobsOutput = ListForm.TABLE,
+        output: Output = Form.TABLE,
     ) -> None:
         """Stop jobs of any API. JOB is a name, a number or a UUID."""
         from turnout.cli import changes
@@ -108,7 +108,7 @@ def add(app: typer.Typer) -> None:
         cluster: JobCluster = "",
         project: Project = "",
         endpoint: Endpoint = None,
-        output: JobsOutput = ListForm.TABLE,
+        output: Output = Form.TABLE,
     ) -> None:
         """Delete jobs of any API; running ones are stopped first. JOB is a name, a number or a UUID."""
         from turnout.cli import changes

@@ -24,10 +24,10 @@ def list_clusters(endpoint: Endpoint = None, output: Output = Form.TABLE) -> Non
     from turnout.cli.login import connect
 
     clusters = connect(endpoint).get("clusters")["clusters"]
-    if output == Form.JSON:
-        return table.show_json(clusters)
+    if output.is_document:
+        return table.show_document(clusters, output)
     rows = [[one["name"], one["engine"], _state(one)] for one in clusters]
-    return table.show_wrapped(["CLUSTER", "ENGINE", "STATE"], rows)
+    return table.show_wrapped(["CLUSTER", "ENGINE", "STATE"], rows, whole=output is Form.WIDE)
 
 
 @help.command(app, "check", "turnout cluster check gpu")
@@ -42,11 +42,11 @@ def check(name: Name, endpoint: Endpoint = None, output: Output = Form.TABLE) ->
     results: list[dict[str, object]] = []
     for result in connect(endpoint).check_cluster(name):
         results.append(result)
-        if output == Form.TABLE:
+        if not output.is_document:
             detail = f": {result['detail']}" if result["detail"] else ""
             print(f"{'ok    ' if result['ok'] else 'failed'}  {result['what']}{detail}", flush=True)
-    if output == Form.JSON:
-        table.show_json(results)
+    if output.is_document:
+        table.show_document(results, output)
     if not all(result["ok"] for result in results):
         raise typer.Exit(1)
 

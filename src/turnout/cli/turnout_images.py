@@ -28,8 +28,8 @@ def list_images(
     from turnout.cli import table
 
     found = _connect(endpoint, project).get("images")["images"]
-    if output == Form.JSON:
-        return table.show_json(found)
+    if output.is_document:
+        return table.show_document(found, output)
     rows = [
         [
             _short(one["name"]),
@@ -41,7 +41,9 @@ def list_images(
         ]
         for one in found
     ]
-    return table.show_wrapped(["NAME", "DIGEST", "SIZE", "PULLED", "JOBS", "FROM"], rows, no_header)
+    return table.show_wrapped(
+        ["NAME", "DIGEST", "SIZE", "PULLED", "JOBS", "FROM"], rows, no_header, whole=output is Form.WIDE
+    )
 
 
 @help.command(
@@ -95,8 +97,8 @@ def remove(
 
     client = _connect(endpoint, "")
     removed = [client.send("DELETE", "images", name, query={}) for name in names]
-    if output == Form.JSON:
-        return table.show_json(removed)
+    if output.is_document:
+        return table.show_document(removed, output)
     for one in removed:
         print(f"Removed {_short(one['name'])} ({_size(one['bytes'])}).")
     return None
@@ -107,7 +109,7 @@ def _bring(client: Any, call: str, name: str, query: dict[str, str], output: For
     from turnout.cli.progress import Progress
 
     last: dict[str, Any] = {}
-    with Progress(output == Form.TABLE) as bar:
+    with Progress(not output.is_document) as bar:
         expected = advanced = 0
         for last in client.bring_image(call, query):
             if last["total"] and not expected:
@@ -116,8 +118,8 @@ def _bring(client: Any, call: str, name: str, query: dict[str, str], output: For
             if expected and last["bytes"] > advanced:
                 bar.advance(last["bytes"] - advanced)
                 advanced = last["bytes"]
-    if output == Form.JSON:
-        return table.show_json(last)
+    if output.is_document:
+        return table.show_document(last, output)
     if last["message"]:
         print(last["message"])
     print(f"{name} is in the cache: {last['digest']}")

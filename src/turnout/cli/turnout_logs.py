@@ -53,7 +53,9 @@ def _show(client: Client, view: Document, follow: bool, output: Form) -> bool:
     silent = True
     for lines in client.follow(view["id"], follow):
         silent = False
-        shown = (_text(line, names) if output == Form.TABLE else table.json_line(line) for line in lines)
+        shown = (
+            table.document_line(line, output) if output.is_document else _text(line, names) for line in lines
+        )
         print("\n".join(shown), flush=True)
     return silent
 

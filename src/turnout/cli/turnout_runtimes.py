@@ -19,8 +19,8 @@ def list_runtimes(endpoint: Endpoint = None, output: Output = Form.TABLE) -> Non
     from turnout.cli.login import connect
 
     found = connect(endpoint).get("runtimes")["runtimes"]
-    if output == Form.JSON:
-        return table.show_json(found)
+    if output.is_document:
+        return table.show_document(found, output)
     rows = [
         [
             one["name"] + (" (default)" if one["default"] else ""),
@@ -32,7 +32,9 @@ def list_runtimes(endpoint: Endpoint = None, output: Output = Form.TABLE) -> Non
         ]
         for one in found
     ]
-    table.show_wrapped(["RUNTIME", "STATE", "PYTHON", "PACKAGES", "SIZE", "USED"], rows)
+    table.show_wrapped(
+        ["RUNTIME", "STATE", "PYTHON", "PACKAGES", "SIZE", "USED"], rows, whole=output is Form.WIDE
+    )
     for one in found:
         if one["why"]:
             print()
@@ -51,10 +53,10 @@ def make(name: Name, endpoint: Endpoint = None, output: Output = Form.TABLE) -> 
     lines: list[str] = []
     for progress in client.make_runtime(name):
         lines.append(progress["line"])
-        if output == Form.TABLE:
+        if not output.is_document:
             print(progress["line"], flush=True)
-    if output == Form.JSON:
-        table.show_json(lines)
+    if output.is_document:
+        table.show_document(lines, output)
     elif not lines:
         print(f"the environment of the runtime {name} is ready")
 
@@ -68,11 +70,11 @@ def check(name: Name, endpoint: Endpoint = None, output: Output = Form.TABLE) ->
     results: list[dict[str, object]] = []
     for result in connect(endpoint).check_runtime(name):
         results.append(result)
-        if output == Form.TABLE:
+        if not output.is_document:
             print(
                 f"{'ok    ' if result['ok'] else 'failed'}  {result['what']}: {result['detail']}", flush=True
             )
-    if output == Form.JSON:
-        table.show_json(results)
+    if output.is_document:
+        table.show_document(results, output)
     if not all(result["ok"] for result in results):
         raise typer.Exit(1)

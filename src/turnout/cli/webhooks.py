@@ -10,8 +10,8 @@ FAILURES = ["WEBHOOK", "JOB", "SINCE", "ATTEMPTS", "NEXT", "ERROR"]
 
 def webhooks(endpoint: str | None, output: Form) -> None:
     found = connect(endpoint).get("webhooks")["webhooks"]
-    if output == Form.JSON:
-        return table.show_json(found)
+    if output.is_document:
+        return table.show_document(found, output)
     rows = [
         [
             one["name"],
@@ -22,7 +22,7 @@ def webhooks(endpoint: str | None, output: Form) -> None:
         ]
         for one in found
     ]
-    table.show_wrapped(HEADER, rows)
+    table.show_wrapped(HEADER, rows, whole=output is Form.WIDE)
     failures = [
         [
             hook["name"],
@@ -37,7 +37,7 @@ def webhooks(endpoint: str | None, output: Form) -> None:
     ]
     if failures:
         print()
-        table.show_wrapped(FAILURES, failures)
+        table.show_wrapped(FAILURES, failures, whole=output is Form.WIDE)
     return None
 
 

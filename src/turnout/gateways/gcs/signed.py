@@ -4,8 +4,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from html import escape
 from urllib.parse import unquote_to_bytes
-from xml.sax.saxutils import escape
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -149,7 +149,7 @@ async def _in_xml(request: Request, answer: Callable[[Request], Awaitable[Respon
 
 
 def _error(status: int, code: str, message: str) -> Response:
-    text = escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "\ufffd", message))
+    text = escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd]", "\ufffd", message), quote=False)
     body = (
         f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{code}</Code><Message>{text}</Message></Error>"
     )

@@ -2,7 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from xml.sax.saxutils import escape
+from html import escape
 
 from turnout.gateways.s3.errors import S3Error
 
@@ -41,7 +41,7 @@ def value(element: ElementTree.Element, name: str) -> str:
 
 def escape_text(text: str) -> str:
     """Escapes text. Characters that XML does not allow become U+FFFD."""
-    return escape(_UNFIT.sub("\ufffd", text))
+    return escape(_UNFIT.sub("\ufffd", text), quote=False)
 
 
 def in_namespace(text: str, namespace: str) -> str:

@@ -26,8 +26,14 @@ export class ApiError extends Error {
 
 /** The answer's JSON. `path` is without `/turnout/v1`. Throws ApiError, and AbortError if `signal` is aborted. */
 export async function request(method, path, { query = {}, body, signal: abort } = {}) {
-  const response = await send(method, address(API + path, query), { body, abort });
-  return response.json();
+  const answer = async () => (await send(method, address(API + path, query), { body, abort })).json();
+  try {
+    return await answer();
+  } catch (error) {
+    // The network was gone in the middle of the answer.
+    if (method === "GET" && error instanceof TypeError) return answer();
+    throw error;
+  }
 }
 
 export const get = (path, query, abort) => request("GET", path, { query, signal: abort });
@@ -134,7 +140,7 @@ let hiding = 0;
 
 /**
  * Calls `listener(kind, data)` for each change: "change" with the job as in the list, "deleted" with {id}, and "reset" if
- * changes were missed, so that lists have to be read again. Returns what ends it.
+ * changes may have been missed, so that what was read has to be read again. Listen before you read. Returns what ends it.
  */
 export function onChange(listener) {
   listeners.add(listener);
@@ -160,7 +166,9 @@ async function keepStream(controller) {
         live.value = "live";
         pause = 500;
         if (event.id) last = event.id;
-        if (event.kind) for (const listener of listeners) listener(event.kind, JSON.parse(event.data));
+        // What was read before the stream began may have changed in between.
+        const kind = event.kind === "ready" ? "reset" : event.kind;
+        if (kind) for (const listener of listeners) listener(kind, JSON.parse(event.data));
       }
     } catch (error) {
       if (controller.signal.aborted) return;

@@ -1,6 +1,7 @@
 // The part of a log that is drawn, by time. Lines that are loaded at one end push out lines at the other.
 
 import { events, get, jobPath } from "./api.js";
+import { count } from "./format.js";
 import { address } from "./router.js";
 
 const PAGE = 400;
@@ -86,7 +87,7 @@ export class LogWindow {
         }
         ({ next: cursor, over } = page);
       }
-      this.#say("No line looks like an error.");
+      this.#say("");
       return "";
     });
   }
@@ -135,7 +136,8 @@ export class LogWindow {
           for await (const event of events(url, last ? { "Last-Event-ID": last } : {}, ending.signal)) {
             if (event.kind === "end") return;
             if (event.id) last = event.id;
-            if (event.kind !== "message") continue;
+            // Elsewhere in the log, these are not the next lines.
+            if (event.kind !== "message" || !this.atEnd) continue;
             const printed = JSON.parse(event.data);
             // Who reads further up keeps their lines: what comes now is loaded when they scroll down.
             if (!this.stuck && this.rows.length + printed.length > MOST) this.atEnd = false;
@@ -215,13 +217,14 @@ export class LogWindow {
     const { find, errors } = this.wanted;
     const had = this.rows.length;
     while (!this.atEnd && this.rows.length - had < ENOUGH) {
-      this.#say(`${this.rows.length} lines found, searching…`);
+      this.#say(`${count(this.rows.length, "line")} found, searching…`);
       const page = await this.#page({ search: find, errors: errors || "", cursor: this.cursor, limit: ENOUGH });
       this.cursor = page.next;
       this.atEnd = page.over;
       this.rows = [...this.rows, ...page.lines];
     }
-    this.#say(`${this.rows.length}${this.atEnd ? "" : " or more"} lines found. Click a time to see the line among its neighbours.`);
+    const found = this.atEnd ? count(this.rows.length, "line") : `${this.rows.length} or more lines`;
+    this.#say(`${found} found. Click a time to see the line among its neighbours.`);
   }
 
   async #measure() {
@@ -245,8 +248,9 @@ export class LogWindow {
     try {
       return await work();
     } catch (error) {
-      if (error.name !== "AbortError") throw error;
-      return undefined;
+      if (error.name === "AbortError") return undefined;
+      this.status = error.message;
+      throw error;
     } finally {
       if (this.loading === loading) this.busy = false;
       this.draw();
@@ -256,12 +260,7 @@ export class LogWindow {
   /** Loads more lines, unless lines are being loaded. */
   async #more(work) {
     if (this.busy) return;
-    try {
-      await this.#load(work);
-    } catch (error) {
-      this.status = error.message;
-      this.draw();
-    }
+    await this.#load(work).catch(() => {}); // the status says it
   }
 
   #append(lines) {

@@ -1,6 +1,6 @@
 // One job: the verdict first, then its replicas, attempts, data, metrics, spec and events.
 
-import { del, get, jobPath, onChange, post, useLoad } from "../api.js";
+import { del, get, jobPath, post, useLoad } from "../api.js";
 import { attempt, confirm, Dialog, notify } from "../dialog.js";
 import { clock, count, duration, milliseconds, now } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
@@ -11,12 +11,10 @@ import { address, navigate } from "../router.js";
 import { Gang } from "../gang.js";
 import { Document } from "../job_document.js";
 import { Metrics } from "../job_metrics.js";
-
-const SETTLE_MS = 150;
+import { useLiveJob } from "../live_job.js";
 
 export default function Job({ params }) {
-  const { data: job, error, reload } = useLoad((abort) => get(jobPath(params.id), {}, abort), [params.id]);
-  useChanges(job?.id, reload);
+  const { data: job, error, reload } = useLiveJob(params.id);
   useKeys({
     l: ["show the log", () => job && navigate(`/jobs/${job.id}/logs`)],
     u: ["back to the jobs", () => navigate("/jobs")],
@@ -27,7 +25,7 @@ export default function Job({ params }) {
   if (!job) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   return html`
     <article class="job">
-      <${Heading} job=${job} />
+      <${Heading} job=${job} reload=${reload} />
       <${Verdict} job=${job} />
       <div class="columns">
         <div>
@@ -47,33 +45,13 @@ export default function Job({ params }) {
   `;
 }
 
-/** Loads the job again when it changes, but not more often than people can read. */
-function useChanges(id, reload) {
-  useEffect(() => {
-    if (!id) return undefined;
-    let waiting = 0;
-    const later = () => {
-      waiting ||= setTimeout(() => {
-        waiting = 0;
-        reload();
-      }, SETTLE_MS);
-    };
-    const end = onChange((kind, data) => {
-      if (kind === "reset" || (kind === "change" && data.id === id)) later();
-      if (kind === "deleted" && data.id === id) navigate("/jobs", { replace: true });
-    });
-    return () => {
-      clearTimeout(waiting);
-      end();
-    };
-  }, [id]);
-}
-
-function Heading({ job }) {
+function Heading({ job, reload }) {
   const [cloning, setCloning] = useState(false);
   const live = isLive(job.state);
   const stop = async () => {
-    if (await confirm({ title: "Stop this job?", text: job.name, yes: "Stop", danger: true })) await attempt(() => post(jobPath(job.id, "/stop")));
+    if (!(await confirm({ title: "Stop this job?", text: job.name, yes: "Stop", danger: true }))) return;
+    await attempt(() => post(jobPath(job.id, "/stop")));
+    reload();
   };
   const remove = async () => {
     const text = live ? `${job.name} is stopped, then deleted with its log.` : `${job.name} is deleted with its log.`;

@@ -148,13 +148,19 @@ function useJobs(filter) {
   const key = JSON.stringify(filter);
   const [state, setState] = useState({ rows: [], next: "", loading: true, error: null, fresh: 0, key: "" });
   const [round, setRound] = useState(0);
+  const arrived = useRef([]); // what changed while the list was read: the answer may be older
   const load = async (cursor, abort, before) => {
     setState((old) => ({ ...old, loading: true }));
+    arrived.current = [];
     try {
       const page = await get("/jobs", { ...filter, limit: PAGE, cursor }, abort);
-      setState({ rows: [...before, ...page.jobs], next: page.next, loading: false, error: null, fresh: 0, key });
+      const read = { rows: [...before, ...page.jobs], next: page.next, loading: false, error: null, fresh: 0, key };
+      setState(arrived.current.reduce((list, [changes, gone]) => merged(list, changes, gone, filter), read));
+      arrived.current = null;
     } catch (error) {
-      if (error.name !== "AbortError") setState((old) => ({ ...old, loading: false, error }));
+      if (error.name === "AbortError") return;
+      arrived.current = null;
+      setState((old) => ({ ...old, loading: false, error }));
     }
   };
   useEffect(() => {
@@ -165,6 +171,7 @@ function useJobs(filter) {
   useEffect(() => {
     const settle = collect((changes, gone, missed) => {
       if (missed) return setRound((before) => before + 1);
+      arrived.current?.push([changes, gone]);
       return setState((old) => merged(old, changes, gone, filter));
     });
     return onChange(settle);

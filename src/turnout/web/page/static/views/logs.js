@@ -1,11 +1,12 @@
 // The log of a job. Only a window of its lines is drawn: more are loaded at both ends. The bar stands for the whole log.
 
-import { download, get, jobPath, onChange, useLoad } from "../api.js";
-import { attempt } from "../dialog.js";
+import { download, jobPath } from "../api.js";
+import { attempt, notify } from "../dialog.js";
 import { bytes, clock } from "../format.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { useKeys } from "../keys.js";
 import { Line } from "../lines.js";
+import { useLiveJob } from "../live_job.js";
 import { LogWindow } from "../log_window.js";
 import { Badge, Failure, isLive, Loading } from "../parts.js";
 import { address, setQuery } from "../router.js";
@@ -15,8 +16,7 @@ const SETTLE_MS = 120;
 const QUIET_MS = 350;
 
 export default function Logs({ params, query }) {
-  const { data: job, error, reload } = useLoad((abort) => get(jobPath(params.id), {}, abort), [params.id]);
-  useEffect(() => job && onChange((kind, data) => kind === "change" && data.id === job.id && data.state !== job.state && reload()), [job]);
+  const { data: job, error, reload } = useLiveJob(params.id);
   if (!job) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   return html`<${Log} job=${job} query=${query} />`;
 }
@@ -60,6 +60,9 @@ function Log({ job, query }) {
     const found = await attempt(() => lines.firstError());
     setQuery({ jump: "" });
     if (found) mark(found);
+    if (found !== "") return;
+    notify("No line looks like an error");
+    if (!lines.rows.length) attempt(() => lines.end());
   };
   const mark = (id) => {
     history.replaceState(null, "", `${address(location.pathname, { ...query, find: "", errors: "", jump: "" })}#${encodeURIComponent(id)}`);
