@@ -15,7 +15,14 @@ import pytest
 
 from tests.kubernetes.fake_api import FakeApi
 from turnout.engines import Unreachable
-from turnout.engines.kubernetes import KubernetesCluster, KubernetesSettings, cleanup, placement, runner_map
+from turnout.engines.kubernetes import (
+    KubernetesCluster,
+    KubernetesSettings,
+    cleanup,
+    cluster,
+    placement,
+    runner_map,
+)
 from turnout.engines.kubernetes.gangs import TURN, PlacedGang
 from turnout.engines.kubernetes.objects import REPLICA
 from turnout.engines.kubernetes.states import DELETED
@@ -221,6 +228,18 @@ async def test_what_is_listed_follows_the_pods(lab: Lab, api: FakeApi):
     api.update(pod_of(api, handle), {"phase": "Failed", "containerStatuses": [ended]})
     job = await lab.listed(handle, lambda job: job.phase is Phase.ENDED)
     assert job.end is EndKind.OUT_OF_MEMORY
+
+
+async def test_many_changes_are_few_lists(lab: Lab, api: FakeApi):
+    handle = await lab.cluster.submit(lab.gang())
+    [pod] = await pods(api, 1)
+    before, began = lab.lists, time.monotonic()
+    for _ in range(100):
+        api.update(pod, RUNNING, "node1")
+        await asyncio.sleep(0.005)
+    api.update(pod, {"phase": "Succeeded"}, "node1")
+    await lab.listed(handle, lambda job: job.phase is Phase.ENDED)
+    assert lab.lists - before <= (time.monotonic() - began) / cluster.PAUSE + 2
 
 
 async def test_one_pod_of_several_that_goes(lab: Lab, api: FakeApi):

@@ -41,6 +41,8 @@ from turnout.job import Launch, ReplicaName
 
 _log = logging.getLogger(__name__)
 
+PAUSE = 0.1
+"""Between two lists. Each has all gangs, and while pods start, they change many times a second."""
 _LIST_SECONDS = 10.0
 """The longest time between two lists."""
 _LONGEST_WORDS = 4000
@@ -193,6 +195,7 @@ class KubernetesCluster:
                 changed.cancel()
                 if follower in done:
                     follower.result()
+                await asyncio.sleep(PAUSE)
         except ApiError as error:
             raise Unreachable(error.message) from None
         finally:
