@@ -446,11 +446,12 @@ def _clean_up(number: int, claim: Path) -> None:
     kept = json.loads(claim.read_text())
     _end_group(number)
     _remove_groups(_namespace(number))
-    _remove_network(number)
     for name, value in kept["settings"].items():
         _sysctl(name).write_text(value)
     shutil.rmtree(kept["directory"], ignore_errors=True)
     claim.unlink()
+    # The last: whoever makes a network with this number next writes a claim of the same name.
+    _remove_network(number)
 
 
 def _make_groups(name: str) -> None:

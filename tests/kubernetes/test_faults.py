@@ -377,6 +377,21 @@ async def test_an_api_server_that_is_away_for_a_minute(engine: KubernetesHarness
             await asyncio.sleep(0.5)
 
 
+async def test_an_api_server_that_does_not_answer(engine: KubernetesHarness, kubernetes: Kubernetes):
+    running = await engine.python(COUNT.format(20), resources=SMALL)
+    await engine.started(running)
+    kubernetes.pause("kube-apiserver")
+    try:
+        meanwhile = await engine.start("echo", "late", resources=SMALL)
+        await waits(engine, meanwhile, "does not answer in time")
+        assert (await ended(engine, running)).code == 0
+    finally:
+        kubernetes.pause("kube-apiserver", on=False)
+    assert (await ended(engine, meanwhile)).code == 0
+    assert engine.output(meanwhile) == "late\n"
+    assert all(len(starts(engine, attempt)) == 1 for attempt in (running, meanwhile))
+
+
 async def test_answers_that_are_wrong_or_late(kubernetes: Kubernetes, tmp_path: Path):
     certificate = kubernetes.directory / "certificates/apiserver.crt"
     async with FaultyProxy(kubernetes.server, certificate) as proxy:
