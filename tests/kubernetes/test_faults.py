@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import urllib.error
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -144,10 +145,22 @@ async def test_no_node_has_room(engine: KubernetesHarness, kubernetes: Kubernete
     assert (await ended(engine, attempt)).cause is Cause.STOPPED
 
 
+def admits_no_service(kubernetes: Kubernetes, namespace: str) -> bool:
+    """Whether its quota is enforced already: the API server learns of it some time after it was made."""
+    spec = {"clusterIP": "None", "ports": [{"port": 1}]}
+    try:
+        path = f"/api/v1/namespaces/{namespace}/services?dryRun=All"
+        kubernetes.request("POST", path, {"metadata": {"name": "probe"}, "spec": spec})
+    except urllib.error.HTTPError as error:
+        return b"exceeded quota" in error.read()
+    return False
+
+
 async def test_the_quota_of_the_namespace(kubernetes: Kubernetes, tmp_path: Path):
     kubernetes.request("POST", "/api/v1/namespaces", {"metadata": {"name": "small"}})
-    quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}}}
+    quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1", "services": "0"}}}
     kubernetes.request("POST", "/api/v1/namespaces/small/resourcequotas", quota)
+    await asyncio.to_thread(kubernetes.wait, lambda: admits_no_service(kubernetes, "small"))
     async with harness(kubernetes, tmp_path, namespace="small") as one:
         first = await one.python(PRINT_AND_WAIT, resources=SMALL)
         await one.wait_for_output(first, "running\n")
