@@ -10,6 +10,7 @@ from turnout.errors import Misconfigured
 
 ENGINES = ("local", "slurm", "kubernetes", "ray")
 GANGS = ("auto", "turnout", "kueue", "volcano", "coscheduling")
+NAMES = ("auto", "always", "never")
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 VOLUMES = "/turnout/volumes"
 """Where pods find the claims of `volumes`."""
@@ -81,8 +82,9 @@ class Cluster(msgspec.Struct, forbid_unknown_fields=True):
     run_as_user: int = 1000
     """The user id of programs. 0: the image's own user, root too."""
     gpu_resource: str = "nvidia.com/gpu"
-    names: bool = False
-    """Whether the replicas of a job find each other by host name, through a headless Service."""
+    names: str = "auto"
+    """Which jobs have a headless Service, so that their replicas find each other by host name. `auto`: those of clouds
+    whose replicas do."""
     cluster_domain: str = "cluster.local"
 
     # For `ray`.
@@ -153,7 +155,7 @@ def _check(name: str, cluster: Cluster) -> None:
 def _check_kubernetes(table: str, cluster: Cluster) -> None:
     if cluster.engine == "kubernetes" and cluster.shared:
         raise Misconfigured(f"{table} shared has no effect with engine = 'kubernetes'; use volumes")
-    for field, known in (("gang", GANGS), ("image_pull_policy", PULL_POLICIES)):
+    for field, known in (("gang", GANGS), ("names", NAMES), ("image_pull_policy", PULL_POLICIES)):
         if getattr(cluster, field) not in known:
             names = ", ".join(filter(None, known))
             raise Misconfigured(

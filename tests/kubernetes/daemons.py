@@ -27,6 +27,8 @@ from tests.kubernetes.build import Unbuildable, kubernetes
 
 TIMEOUT = 120
 NAMESPACE = "turnout"
+DOMAIN = "cluster.local"
+"""Of its DNS names. A DNS server runs only where a test starts one: see `dns.py`."""
 ADMIN = "the-token-of-the-administrator"
 SETTINGS = ("vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops",
             "kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes")  # fmt: skip
@@ -314,6 +316,8 @@ class Kubernetes:
         kubelet = KUBELET | {
             "cgroupRoot": f"/{self.group_name}",
             "resolvConf": str(directory / "resolv.conf"),
+            "clusterDNS": [self.address],
+            "clusterDomain": DOMAIN,
         }
         (directory / "resolv.conf").write_text("nameserver 127.0.0.1\n")
         (directory / "kubelet.yaml").write_text(json.dumps(kubelet))
@@ -446,11 +450,12 @@ def _clean_up(number: int, claim: Path) -> None:
     kept = json.loads(claim.read_text())
     _end_group(number)
     _remove_groups(_namespace(number))
-    _remove_network(number)
     for name, value in kept["settings"].items():
         _sysctl(name).write_text(value)
     shutil.rmtree(kept["directory"], ignore_errors=True)
     claim.unlink()
+    # The last: whoever makes a network with this number next writes a claim of the same name.
+    _remove_network(number)
 
 
 def _make_groups(name: str) -> None:

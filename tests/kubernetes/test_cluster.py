@@ -15,9 +15,16 @@ import pytest
 
 from tests.kubernetes.fake_api import FakeApi
 from turnout.engines import Unreachable
-from turnout.engines.kubernetes import KubernetesCluster, KubernetesSettings, cleanup, placement, runner_map
+from turnout.engines.kubernetes import (
+    KubernetesCluster,
+    KubernetesSettings,
+    cleanup,
+    cluster,
+    placement,
+    runner_map,
+)
 from turnout.engines.kubernetes.gangs import TURN, PlacedGang
-from turnout.engines.kubernetes.objects import REPLICA
+from turnout.engines.kubernetes.objects import REPLICA, handle_of
 from turnout.engines.kubernetes.states import DELETED
 from turnout.engines.remote import ClusterJob, EndKind, Gang, Phase, RunnerCall
 from turnout.job import Attempt, Launch, Program, ReplicaName, Resources, Role, Spec
@@ -73,13 +80,13 @@ class Lab:
                         self.lists += 1
             await asyncio.sleep(0.05)
 
-    def gang(self, replicas: int = 1) -> Gang:
+    def gang(self, replicas: int = 1, dialect: str = "tia", attempt: Attempt | None = None) -> Gang:
         command = Program(("true",))
         roles = [Role("master", command, resources=Resources.of(1, 1 << 20), leads=True)]
         roles += [Role("worker", command, replicas - 1)] if replicas > 1 else []
-        attempt = Attempt(next(_attempts), 1)
+        attempt = attempt or Attempt(next(_attempts), 1)
         runner = RunnerCall("http://10.0.0.1:1", "lab", "token", "", str(self.archive), "digest")
-        launch = Launch(attempt, "default", "tia", "job", Spec(tuple(roles)))
+        launch = Launch(attempt, "default", dialect, "job", Spec(tuple(roles)))
         return Gang(f"turnout-{attempt}", launch, runner)
 
     async def listed(self, handle: str, wanted: Callable[[ClusterJob], object]) -> ClusterJob:
@@ -128,13 +135,15 @@ async def pods(api: FakeApi, count: int) -> list[dict[str, Any]]:
     return api.all("pods")
 
 
-@pytest.mark.parametrize("names", [False, True])
-async def test_a_gang_becomes_its_objects_and_goes_with_them(api: FakeApi, tmp_path: Path, names: bool):
+@pytest.mark.parametrize(("names", "services"), [("auto", 0), ("always", 1)])
+async def test_a_gang_becomes_its_objects_and_goes_with_them(
+    api: FakeApi, tmp_path: Path, names: str, services: int
+):
     async with Lab(tmp_path, api.url, names=names) as lab:
         handle = await lab.cluster.submit(lab.gang(2))
         await pods(api, 2)
         found = len(roots(api)), len(api.all("secrets")), len(api.all("services"))
-        assert found == (1, 1, int(names))
+        assert found == (1, 1, services)
         [secret] = api.all("secrets")
         assert secret["stringData"] == {"token": "token"}
         await lab.cluster.cancel(handle)
@@ -142,6 +151,23 @@ async def test_a_gang_becomes_its_objects_and_goes_with_them(api: FakeApi, tmp_p
         await lab.cluster.cancel(handle)
         await lab.cluster.forget(handle)
         assert await lab.cluster.look(handle) is None
+
+
+async def test_the_service_of_an_earlier_attempt_is_replaced(lab: Lab, api: FakeApi):
+    first = lab.gang(2, "modelarts")
+    attempt = first.launch.attempt
+    await lab.cluster.submit(first)
+    [before] = api.all("services")
+    second = await lab.cluster.submit(lab.gang(2, "modelarts", Attempt(attempt.job, 2)))
+    [service] = api.all("services")
+    assert service["metadata"]["name"] == before["metadata"]["name"]
+    assert service["spec"]["selector"] == {"turnout/gang": second}
+    # What the first attempt still has goes, and the Service of the second stays.
+    await lab.cluster.cancel(handle_of(first.name))
+    assert len(api.all("services")) == 1
+    api.refuses["services"] = {**FORBIDDEN, "reason": "AlreadyExists", "code": 409}
+    with pytest.raises(Unreachable, match=f"the Service {before['metadata']['name']} .* is still there"):
+        await lab.cluster.submit(lab.gang(2, "modelarts", Attempt(attempt.job, 3)))
 
 
 @pytest.mark.parametrize("patience", [60.0, 0.5])
@@ -221,6 +247,18 @@ async def test_what_is_listed_follows_the_pods(lab: Lab, api: FakeApi):
     api.update(pod_of(api, handle), {"phase": "Failed", "containerStatuses": [ended]})
     job = await lab.listed(handle, lambda job: job.phase is Phase.ENDED)
     assert job.end is EndKind.OUT_OF_MEMORY
+
+
+async def test_many_changes_are_few_lists(lab: Lab, api: FakeApi):
+    handle = await lab.cluster.submit(lab.gang())
+    [pod] = await pods(api, 1)
+    before, began = lab.lists, time.monotonic()
+    for _ in range(100):
+        api.update(pod, RUNNING, "node1")
+        await asyncio.sleep(0.005)
+    api.update(pod, {"phase": "Succeeded"}, "node1")
+    await lab.listed(handle, lambda job: job.phase is Phase.ENDED)
+    assert lab.lists - before <= (time.monotonic() - began) / cluster.PAUSE + 2
 
 
 async def test_one_pod_of_several_that_goes(lab: Lab, api: FakeApi):

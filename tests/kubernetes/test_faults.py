@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import urllib.error
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -144,10 +145,22 @@ async def test_no_node_has_room(engine: KubernetesHarness, kubernetes: Kubernete
     assert (await ended(engine, attempt)).cause is Cause.STOPPED
 
 
+def admits_no_service(kubernetes: Kubernetes, namespace: str) -> bool:
+    """Whether its quota is enforced already: the API server learns of it some time after it was made."""
+    spec = {"clusterIP": "None", "ports": [{"port": 1}]}
+    try:
+        path = f"/api/v1/namespaces/{namespace}/services?dryRun=All"
+        kubernetes.request("POST", path, {"metadata": {"name": "probe"}, "spec": spec})
+    except urllib.error.HTTPError as error:
+        return b"exceeded quota" in error.read()
+    return False
+
+
 async def test_the_quota_of_the_namespace(kubernetes: Kubernetes, tmp_path: Path):
     kubernetes.request("POST", "/api/v1/namespaces", {"metadata": {"name": "small"}})
-    quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}}}
+    quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1", "services": "0"}}}
     kubernetes.request("POST", "/api/v1/namespaces/small/resourcequotas", quota)
+    await asyncio.to_thread(kubernetes.wait, lambda: admits_no_service(kubernetes, "small"))
     async with harness(kubernetes, tmp_path, namespace="small") as one:
         first = await one.python(PRINT_AND_WAIT, resources=SMALL)
         await one.wait_for_output(first, "running\n")
@@ -375,6 +388,21 @@ async def test_an_api_server_that_is_away_for_a_minute(engine: KubernetesHarness
     async with asyncio.timeout(120):
         while await asyncio.to_thread(left, kubernetes):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
+
+
+async def test_an_api_server_that_does_not_answer(engine: KubernetesHarness, kubernetes: Kubernetes):
+    running = await engine.python(COUNT.format(20), resources=SMALL)
+    await engine.started(running)
+    kubernetes.pause("kube-apiserver")
+    try:
+        meanwhile = await engine.start("echo", "late", resources=SMALL)
+        await waits(engine, meanwhile, "does not answer in time")
+        assert (await ended(engine, running)).code == 0
+    finally:
+        kubernetes.pause("kube-apiserver", on=False)
+    assert (await ended(engine, meanwhile)).code == 0
+    assert engine.output(meanwhile) == "late\n"
+    assert all(len(starts(engine, attempt)) == 1 for attempt in (running, meanwhile))
 
 
 async def test_answers_that_are_wrong_or_late(kubernetes: Kubernetes, tmp_path: Path):

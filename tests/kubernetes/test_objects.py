@@ -19,6 +19,7 @@ from turnout.engines.kubernetes.objects import (
     handle_of,
     refusal,
     root,
+    service_name,
 )
 from turnout.engines.kubernetes.runner_map import packed, runner_map
 from turnout.engines.remote import Gang, RunnerCall
@@ -34,11 +35,17 @@ def role(name: str = "worker", replicas: int = 1, leads: bool = True, **details:
     return Role(name, program, replicas, Resources.of(2, 4 * GIB, 1), leads=leads, **details)
 
 
-def gang(*roles: Role, mounts: tuple[Mount, ...] = (), scratch: tuple[str, ...] = (), path: str = "") -> Gang:
+def gang(
+    *roles: Role,
+    mounts: tuple[Mount, ...] = (),
+    scratch: tuple[str, ...] = (),
+    path: str = "",
+    dialect: str = "tia",
+) -> Gang:
     spec = Spec(roles or (role(),), mounts=mounts, scratch=scratch, policy=Policy(grace=20))
     attempt = Attempt(1786000000000000000, 2)
     runner = RunnerCall("https://turnout:8470", "cls", "the-token", "ab" * 32, path, "digest")
-    return Gang(f"turnout-{attempt}", Launch(attempt, "default", "tia", "my-job", spec), runner)
+    return Gang(f"turnout-{attempt}", Launch(attempt, "default", dialect, "my-job", spec), runner)
 
 
 def made(one: Gang, scheduler: str = "", **settings: Any) -> GangObjects:
@@ -206,7 +213,7 @@ def test_nodes_are_chosen_by_accelerator_and_machine():
 
 def test_each_member_has_a_pod_and_a_host_name():
     roles = role("master"), role("worker", 2, leads=False)
-    objects = made(gang(*roles), names=True)
+    objects = made(gang(*roles), names="always")
     assert [(one.replica, one.pod[-8:]) for one in objects.all_members()] == [
         (ReplicaName("master", 0), "master-0"),
         (ReplicaName("worker", 0), "worker-0"),
@@ -220,6 +227,32 @@ def test_each_member_has_a_pod_and_a_host_name():
     alone = objects.pod(objects.all_members()[2], OWNER)["spec"]
     assert alone["hostname"] == last["spec"]["hostname"]
     assert not {"subdomain", "dnsConfig"} & set(alone)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "replicas", "names", "wanted"),
+    [
+        ("modelarts", 2, "auto", "modelarts-job-"),
+        ("vertex", 2, "auto", "turnout-1786000000000000000-2"),
+        ("tia", 2, "auto", ""),
+        ("tia", 2, "always", "turnout-1786000000000000000-2"),
+        ("modelarts", 1, "auto", ""),
+        ("modelarts", 2, "never", ""),
+    ],
+)
+def test_replicas_find_each_other_by_name_where_their_cloud_promises_it(
+    dialect: str, replicas: int, names: str, wanted: str
+):
+    one = gang(role(replicas=replicas), dialect=dialect)
+    settings = KubernetesSettings({}, namespace="ml", names=names)
+    found = service_name(one.launch, settings, handle_of(one.name))
+    assert found.startswith(wanted)
+    assert bool(found) is bool(wanted)
+    spec = pod(one, names=names)["spec"]
+    assert spec.get("subdomain", "") == found
+    if dialect == "modelarts" and found:
+        # A program may build the name of another replica: <MA_VJ_NAME>-worker-0.<MA_VJ_NAME>
+        assert spec["hostname"] == f"{found}-worker-0"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +349,7 @@ def test_the_manifest_has_the_rights_and_no_more():
     assert kinds == ["Namespace", "ServiceAccount", "Role", "RoleBinding"]
     found = {right.resource: right.verbs for right in rights(KubernetesSettings({}, gang="turnout"))}
     assert found["secrets"] == ("create",)
-    assert set(found) == {"pods", "configmaps", "secrets", "events"}
-    named = rights(KubernetesSettings({}, gang="turnout", names=True))
-    assert {right.resource for right in named} - set(found) == {"services"}
+    assert set(found) == {"pods", "configmaps", "secrets", "events", "services"}
+    nameless = rights(KubernetesSettings({}, gang="turnout", names="never"))
+    assert set(found) - {right.resource for right in nameless} == {"services"}
     assert "*" not in str(found)

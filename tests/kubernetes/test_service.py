@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from tests.dialects.modelarts.driving import Cloud as Huawei
 from tests.dialects.vertex.driving import Cloud as Google
 from tests.engines.conformance import GREET_PEERS
 from tests.kubernetes.daemons import NAMESPACE, Kubernetes, token_of
+from tests.kubernetes.dns import ClusterDns
 from tests.kubernetes.harness import left
 from tests.kubernetes.images import PYTHON
 from tests.running import KEY, Service, python_path, running
@@ -138,6 +140,37 @@ def test_a_gang_finds_its_members(service: Service):
     assert job["state"] == "succeeded", lines(service, "gang")
     greeted = [line for line in lines(service, "gang") if "greeted" in line]
     assert sorted(greeted) == ["chief 0 was greeted by worker 0", "worker 0 was greeted by chief 0"]
+
+
+MEET_BY_NAME = """
+import os, socket, time
+me, job = int(os.environ["VC_TASK_INDEX"]), os.environ["MA_VJ_NAME"]
+listener = socket.create_server(("", 29000))
+for peer in (f"{job}-worker-{1 - me}", f"{job}-worker-{1 - me}.{job}"):
+    while True:
+        try:
+            connection = socket.create_connection((peer, 29000))
+            break
+        except OSError:
+            time.sleep(0.1)
+    address = os.environ["VC_WORKER_HOSTS"].split(",")[1 - me]
+    print(peer.replace(job, "JOB"), connection.getpeername()[0] == address, flush=True)
+for _ in range(2):
+    listener.accept()
+"""
+
+
+def test_replicas_of_modelarts_find_each_other_by_name(service: Service, kubernetes: Kubernetes):
+    huawei = Huawei(service)
+    spec = {"resource": {"pool_id": "pool-kubernetes", "node_count": 2}}
+    with ClusterDns(kubernetes):
+        made = huawei.create("names", f"python3 -c {shlex.quote(MEET_BY_NAME)}", spec=spec).metadata.id
+        job = ended(service, "names")
+    said = [huawei.log(made, f"worker-{rank}") for rank in range(2)]
+    assert job["state"] == "succeeded", (job["message"], said)
+    for rank in range(2):
+        assert f"JOB-worker-{1 - rank} True" in said[rank]
+        assert f"JOB-worker-{1 - rank}.JOB True" in said[rank]
 
 
 def test_inputs_and_outputs_of_modelarts_are_at_their_exact_paths(service: Service):

@@ -21,7 +21,7 @@ def test_every_setting_reaches_the_cluster():
         "tolerations": [{"key": "gpu", "operator": "Exists"}], "priority_class": "p", "image": "i",
         "images": {"r": "j"}, "image_pull_policy": "Never", "image_pull_secrets": ["z"], "runner_image": "y",
         "volumes": {"nfs://h/d/": "claim"}, "run_as_user": 0, "gpu_resource": "amd.com/gpu",
-        "names": True, "cluster_domain": "example", "python": "/opt/python3",
+        "names": "always", "cluster_domain": "example", "python": "/opt/python3",
     }  # fmt: skip
     check({"cls": cluster(**given)}, RunnerSettings())
     found = KubernetesSettings.of(cluster(**given), {"HOME": "/h"})._asdict()
@@ -40,6 +40,7 @@ def test_every_setting_reaches_the_cluster():
             "gang = 'magic' is not known; there are auto, turnout, kueue, volcano, coscheduling",
         ),
         ({"gang": "kueue"}, "gang = 'kueue' needs queue"),
+        ({"names": "yes"}, "names = 'yes' is not known; there are auto, always, never"),
         ({"image_pull_policy": "Often"}, "there are Always, IfNotPresent, Never"),
         ({"run_as_user": -1}, "run_as_user must be a user id"),
         ({"volumes": {"s3://b": "claim"}}, "must begin with nfs:// or file://"),

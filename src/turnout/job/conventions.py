@@ -24,6 +24,8 @@ class Convention(NamedTuple):
     """The variables of the member with this number."""
     maps: Callable[[Launch, Gang, bool], dict[str, str]]
     """Variables that grow with the gang and are equal for all members: with host names (True) or addresses (False)."""
+    has_names: bool = False
+    """The cloud's replicas find each other by host name, so programs may rely on it."""
     by_name: bool = False
     """Where names resolve, the maps of `topology` contain host names instead of addresses."""
     ranks_single_replica: bool = True
@@ -117,7 +119,9 @@ def _in_variable(role: str) -> str:
     return _NOT_IN_VARIABLES.sub("_", role.upper())
 
 
-_MODELARTS = Convention(_modelarts_host, _virtual_job, _modelarts_variables, _modelarts_maps, user="ma-user")
+_MODELARTS = Convention(
+    _modelarts_host, _virtual_job, _modelarts_variables, _modelarts_maps, has_names=True, user="ma-user"
+)
 
 
 # Vertex: machines have the names of AI Platform's, and resolve each other.
@@ -133,6 +137,12 @@ def _vertex_variables(_launch: Launch, gang: Gang, rank: int) -> dict[str, str]:
 
 
 _VERTEX = Convention(
-    _vertex_host, _no_domain, _vertex_variables, _nothing, by_name=True, ranks_single_replica=False
+    _vertex_host,
+    _no_domain,
+    _vertex_variables,
+    _nothing,
+    has_names=True,
+    by_name=True,
+    ranks_single_replica=False,
 )
 _BY_DIALECT = {"modelarts": _MODELARTS, "vertex": _VERTEX}

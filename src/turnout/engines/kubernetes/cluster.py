@@ -31,6 +31,7 @@ from turnout.engines.kubernetes.objects import (
     root,
     secret,
     service,
+    service_name,
 )
 from turnout.engines.kubernetes.placement import Placement
 from turnout.engines.kubernetes.runner_map import RunnerMap
@@ -41,9 +42,12 @@ from turnout.job import Launch, ReplicaName
 
 _log = logging.getLogger(__name__)
 
+PAUSE = 0.1
+"""Between two lists. Each has all gangs, and while pods start, they change many times a second."""
 _LIST_SECONDS = 10.0
 """The longest time between two lists."""
 _LONGEST_WORDS = 4000
+_TRIES = 2
 
 
 class KubernetesCluster:
@@ -106,8 +110,9 @@ class KubernetesCluster:
             objects = gang_objects(gang, self._settings, self._owner, runner_map, self._scheduler)
             owner = owner_reference(await self._create("configmaps", root(objects, gang, self._owner)))
             made = [self._create("secrets", secret(gang, labels, owner))]
-            if self._settings.names and len(objects.members) > 1:
-                made.append(self._create("services", service(gang, labels, owner)))
+            names = service_name(gang.launch, self._settings, handle)
+            if names:
+                made.append(self._replace_service(service(names, gang, labels, owner)))
             await asyncio.gather(*made)
         except ApiError as error:
             if error.code == 403:
@@ -130,6 +135,22 @@ class KubernetesCluster:
         if kind != "configmaps":
             return document
         return await self._api.get(f"{self._path}/{kind}/{document['metadata']['name']}", METADATA)
+
+    async def _replace_service(self, document: Document) -> Document:
+        """One that exists belongs to an earlier attempt, which has ended, or to an earlier try of this one."""
+        path, name = f"{self._path}/services", document["metadata"]["name"]
+        for _ in range(_TRIES):
+            try:
+                return await self._api.request("POST", path, document, accept=METADATA)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+            try:
+                await self._api.request("DELETE", f"{path}/{name}")
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+        raise Unreachable(f"the Service {name} of an earlier attempt is still there")
 
     async def cancel(self, handle: str) -> None:
         await self._delete(handle)
@@ -193,6 +214,7 @@ class KubernetesCluster:
                 changed.cancel()
                 if follower in done:
                     follower.result()
+                await asyncio.sleep(PAUSE)
         except ApiError as error:
             raise Unreachable(error.message) from None
         finally:

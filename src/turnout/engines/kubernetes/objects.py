@@ -165,10 +165,20 @@ def secret(gang: Gang, labels: dict[str, str], owner: Document) -> Document:
     }
 
 
-def service(gang: Gang, labels: dict[str, str], owner: Document) -> Document:
+def service_name(launch: Launch, settings: KubernetesSettings, handle: str) -> str:
+    """The Service through which the replicas find each other by `<host>` and `<host>.<service>`; empty: none.
+
+    The name is the domain of their cloud, if it has one, so the Service of an earlier attempt may still have it.
+    """
+    found = convention(launch.dialect)
+    wanted = settings.names == "always" or (settings.names == "auto" and found.has_names)
+    return (found.domain(launch) or handle) if wanted and len(launch.replicas()) > 1 else ""
+
+
+def service(name: str, gang: Gang, labels: dict[str, str], owner: Document) -> Document:
     """The Service that gives the pods names, even before they are ready."""
     return {
-        "metadata": {"name": handle_of(gang.name), "labels": labels, "ownerReferences": [owner]},
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -202,7 +212,6 @@ def _plain(name: str) -> str:
 def _pod(
     gang: Gang, role: Role, settings: KubernetesSettings, labels: dict[str, str], runner_map: str
 ) -> Document:
-    handle = handle_of(gang.name)
     user = settings.run_as_user and (role.program.user or settings.run_as_user)
     volumes = PodVolumes(gang.launch, role, settings, runner_map)
     spec: Document = {
@@ -214,9 +223,10 @@ def _pod(
         "volumes": volumes.volumes,
         "containers": [_container(gang, role, settings, volumes.mounts)],
     }
-    if settings.names and len(gang.launch.replicas()) > 1:
-        spec["subdomain"] = handle
-        domain = f"{handle}.{settings.namespace}.svc.{settings.cluster_domain}"
+    names = service_name(gang.launch, settings, handle_of(gang.name))
+    if names:
+        spec["subdomain"] = names
+        domain = f"{names}.{settings.namespace}.svc.{settings.cluster_domain}"
         spec["dnsConfig"] = {"searches": [domain]}
     if settings.runner_image:
         spec["initContainers"] = [_python_container(settings)]

@@ -36,8 +36,8 @@ class KubernetesSettings(NamedTuple):
     run_as_user: int = 1000
     """0: the image's own user, root too."""
     gpu_resource: str = "nvidia.com/gpu"
-    names: bool = False
-    """Whether replicas find each other by host name."""
+    names: str = "auto"
+    """Which jobs have a Service, so that their replicas find each other by host name: see `service_name`."""
     cluster_domain: str = "cluster.local"
     python: str = "python3"
 
