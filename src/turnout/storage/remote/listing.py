@@ -43,16 +43,18 @@ class Listing:
         return self._flat_page(prefix, after, limit)
 
     def _flat_page(self, prefix: str, after: str, limit: int) -> ObjectPage:
-        folder = prefix.rpartition("/")[0] or None
+        folder, slash, rest = prefix.rpartition("/")
         offset = max(after, _just_before(prefix)) or None
         objects: list[Info] = []
-        for metas in self._store.list(folder, offset=offset, chunk_size=min(limit + 1, 1000)):
+        for metas in self._store.list(folder or None, offset=offset, chunk_size=min(limit + 1, 1000)):
             for meta in metas:
-                if not meta["path"].startswith(prefix):
-                    if meta["path"] > prefix:
+                path = meta["path"]
+                if not path.startswith(prefix):
+                    # By names and not by keys: some stores sort the names of each directory.
+                    if path.removeprefix(folder + slash).partition("/")[0] > rest:
                         return ObjectPage(objects, [], "")
                     continue
-                if objects and _is_marker(objects[-1], meta["path"]):
+                if objects and _is_marker(objects[-1], path):
                     objects.pop()
                 if len(objects) == limit:
                     return ObjectPage(objects, [], objects[-1].key)
