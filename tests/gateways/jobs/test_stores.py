@@ -19,6 +19,9 @@ client = storage.Client()
 bucket = client.bucket("far")
 rows = bucket.blob("in/rows.csv")
 rows.upload_from_string("a,b\\n1,2\\n", content_type="text/csv", if_generation_match=0)
+rows.metadata = {"kind": "rows"}
+rows.patch()
+print("patched", bucket.get_blob("in/rows.csv").metadata, bucket.get_blob("in/rows.csv").content_type)
 print("library", rows.download_as_text().split(), rows.download_as_bytes(start=2, end=4))
 large = bucket.blob("out/large", chunk_size=1 << 20)
 large.metadata = {"step": "7"}
@@ -113,6 +116,7 @@ def table(name: str, fields: dict[str, Any]) -> str:
 
 def test_googles_clients(place: Place):
     found = words(place.run("google", GOOGLE))
+    assert found["patched"] == "{'kind': 'rows'} text/csv"
     assert found["library"] == "['a,b', '1,2'] b'b\\n1'"
     assert found["large"] == f"{5 << 20} {{'step': '7'}} {5 << 20}"
     assert found["composed"] == f"{(5 << 20) + 8} {5 << 20}"

@@ -201,6 +201,28 @@ def test_a_store_that_is_away(gateway: Gateway) -> None:
     assert refused_by_cos(cos(gateway).get_object, "away-1250000000", "x") == (503, "ServiceUnavailable")
 
 
+@pytest.mark.slow
+def test_a_store_that_says_nothing_has_a_time_limit(gateway: Gateway, proxy: FaultyProxy) -> None:
+    client = gateway.client()
+    proxy.flowing.clear()
+    try:
+        status, kind, message = code(client.get_object, Bucket="shaky", Key="x")
+    finally:
+        proxy.flowing.set()
+    assert (status, kind, "shaky" in message) == (503, "ServiceUnavailable", True)
+
+
+def test_keys_that_obstore_does_not_take(gateway: Gateway) -> None:
+    client = gateway.client()
+    client.put_object(Bucket="far", Key="good", Body=b"x")
+    assert code(client.get_object, Bucket="far", Key="a//b")[:2] == (400, "InvalidArgument")
+    assert code(client.put_object, Bucket="far", Key="a//b", Body=b"")[:2] == (400, "InvalidArgument")
+    keys = [{"Key": key} for key in ("a//b", "good")]
+    deleted = client.delete_objects(Bucket="far", Delete={"Objects": keys})
+    assert [one["Key"] for one in deleted["Errors"]] == ["a//b"]
+    assert code(client.head_object, Bucket="far", Key="good")[0] == 404
+
+
 def test_a_broken_connection_is_taken_up_again(gateway: Gateway, proxy: FaultyProxy) -> None:
     client, data = gateway.client(), bytes(range(256)) * (80 << 10)
     client.put_object(Bucket="shaky", Key="big", Body=data)

@@ -119,7 +119,8 @@ class Calls:
         part = request.headers.get("range", "")
         opened = await self._run(ref, self._store.read, *ref[:2], ref.project, most, part)
         info, reading = opened.info, FileStream(opened.file, ref.project, self._store.pool(ref.bucket))
-        reading.use(opened.pread)
+        if not opened.plain:
+            reading.use(opened.pread)
         if not _matches(request, info):
             reading.close()
             return Response(status_code=304)
@@ -269,7 +270,7 @@ class Calls:
                     info = opened.info
                     _check_generation(part.generation, info)
                     _check_match(part.expected, info)
-                    if opened.file >= 0 and info.crc32c and not info.sealed:
+                    if opened.plain and info.crc32c:
                         writer.take(opened.file, info.size, info.crc32c)
                     else:
                         copy_bytes(opened, writer.write, 0, info.size)

@@ -128,8 +128,7 @@ async def complete(call: S3Call) -> None:
         return
 
     def work() -> str:
-        _join_parts(call, upload, listed, etag, expect)
-        return _completed(call, etag)
+        return _completed(call, _join_parts(call, upload, listed, etag, expect))
 
     await call.reply_late(work, lambda error: late_error(call, error))
 
@@ -192,7 +191,8 @@ async def _has_object(call: S3Call, etag: str) -> bool:
     return False
 
 
-def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str, expect: Expect) -> None:
+def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str, expect: Expect) -> str:
+    """Returns the ETag of the object: a remote store makes its own."""
     chosen = _find_parts(upload, listed, call.api.min_part)
     info = upload.info
     writer = call.store.writer(
@@ -205,12 +205,13 @@ def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str,
                 writer.take(file, part.size, part.crc32c)
             finally:
                 os.close(file)
-        writer.commit(etag)
+        joined = writer.commit(etag)
     except FileNotFoundError:
         raise parts.no_upload() from None
     finally:
         writer.abort()
     upload.remove()
+    return joined.etag
 
 
 def _find_parts(upload: Upload, listed: list[_PartRef], min_part: int) -> list[Part]:

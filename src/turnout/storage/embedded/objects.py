@@ -44,6 +44,11 @@ class Opened(NamedTuple):
     content: bytes | None
     """If all of it was read."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether the bytes of the object are those of the file."""
+        return self.file >= 0 and not self.info.sealed
+
     def close(self) -> None:
         if self.file >= 0:
             os.close(self.file)

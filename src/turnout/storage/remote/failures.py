@@ -3,13 +3,16 @@
 import contextlib
 from collections.abc import Iterator
 
-from turnout.errors import AlreadyExists, Misconfigured, NotFound, TimedOut, TurnoutError, WrongState
+from turnout.errors import AlreadyExists, Invalid, Misconfigured, NotFound, TimedOut, TurnoutError, WrongState
 from turnout.storage.remote.errors import explain
 
 
 @contextlib.contextmanager
 def explained(url: str, key: str = "") -> Iterator[None]:
-    """`url`: the bucket's, as the client knows it. Raises TimedOut also for what only the operator can mend."""
+    """`url`: the bucket's, as the client knows it. Raises TimedOut also for what only the operator can mend.
+
+    Raises Invalid for a key that obstore does not take.
+    """
     where = f"{url}/{key}" if key else url
     try:
         yield
@@ -22,6 +25,8 @@ def explained(url: str, key: str = "") -> Iterator[None]:
             case "PreconditionError":
                 raise WrongState(f"{where} was changed meanwhile") from None
         found = explain(error, where).error
+        if isinstance(error, ValueError):
+            raise Invalid(found.message, field="key") from None
         if isinstance(found, Misconfigured):
             raise TimedOut(found.message) from None
         if isinstance(found, NotFound) and "NoSuchBucket" in str(error):

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.errors import AlreadyExists, Denied, NotFound, TurnoutError, Unsupported, WrongState
+from turnout.errors import AlreadyExists, Denied, NotFound, TimedOut, TurnoutError, Unsupported, WrongState
 from turnout.storage.embedded.attributes import Info, check
 from turnout.storage.embedded.keys import split
 from turnout.storage.embedded.listing import ObjectPage
@@ -146,17 +146,17 @@ class RemoteObjects:
 
     def _delete_each(self, keys: Sequence[str]) -> dict[str, TurnoutError]:
         failed: dict[str, TurnoutError] = {}
-        for key in keys:
+        for at, key in enumerate(keys):
             try:
                 self.delete(key, None)
             except NotFound as error:
                 if error.field == "bucket":
                     raise
+            except TimedOut as error:
+                # A store that is away would be waited for once for each key.
+                return failed | dict.fromkeys(keys[at:], error)
             except TurnoutError as error:
                 failed[key] = error
-                if not isinstance(error, Denied):
-                    # A store that is away would be waited for once for each key.
-                    return {each: failed.get(each, error) for each in keys[keys.index(key) :]} | failed
         return failed
 
     def _check(self, key: str, expect: Expect) -> None:

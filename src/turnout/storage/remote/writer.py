@@ -1,6 +1,7 @@
 """Writes an object into a remote store: it is kept on this machine until it is complete, then uploaded at once."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ _PART_BYTES = 8 << 20
 """Larger objects are uploaded in parts."""
 _LARGE_PART_BYTES = 64 << 20
 _LARGE_BYTES = 10_000 * _PART_BYTES // 2
-_CONCURRENCY = 4
+_CONCURRENCY = 2
+_uploading = threading.BoundedSemaphore(8)
+"""The most uploads in parts at once: each takes the memory of a few parts."""
 
 
 class RemoteWriter(Incoming):
@@ -72,9 +75,10 @@ class RemoteWriter(Incoming):
                 self._store.put(self.key, file.read(), attributes=attributes, mode=mode, use_multipart=False)
                 return
             part = _PART_BYTES if self.size < _LARGE_BYTES else _LARGE_PART_BYTES
-            self._store.put(
-                self.key, file, attributes=attributes, chunk_size=part, max_concurrency=_CONCURRENCY
-            )
+            with _uploading:
+                self._store.put(
+                    self.key, file, attributes=attributes, chunk_size=part, max_concurrency=_CONCURRENCY
+                )
 
     def _directory(self) -> Info:
         """There are no directories in a store: one exists as long as there are objects in it."""
