@@ -106,7 +106,7 @@ class RemoteBucket(msgspec.Struct, forbid_unknown_fields=True):
 
 class S3Gateway(msgspec.Struct, forbid_unknown_fields=True):
     port: int = 0
-    """The port of the S3, OBS and COS APIs of embedded buckets; 0: none."""
+    """The port of the S3, OBS and COS APIs; 0: none."""
     domains: list[str] = []
     """Names of this port. `<bucket>.<domain>` is then the address of a bucket."""
 

@@ -164,6 +164,8 @@ copies = ThreadPool("copies", 4, 2)
 """Copying and removing whole trees in the data directory, which may take minutes."""
 network = ThreadPool("network", 4, 2)
 """Connections to other machines and to programs of jobs."""
+stores = ThreadPool("stores", 32, 8)
+"""Objects in remote stores, for the clients of the gateways. A call has its time limit in the store's own client."""
 mounts = ThreadPool("mounts", 16, 4)
 """File systems that may never answer: those of other machines, and the paths in [storage] host_paths."""
 service = ThreadPool("service", 4, 4)
@@ -177,5 +179,5 @@ async def close() -> None:
 
 
 def _drain(deadline: float) -> None:
-    for pool in (logs, disk, copies, network, mounts, service):
+    for pool in (logs, disk, copies, network, stores, mounts, service):
         pool.drain(deadline)

@@ -63,13 +63,16 @@ os._exit(0)
 
 
 @contextmanager
-def with_frameworks(sandbox: str) -> Iterator[Service]:
-    """A service whose runtime tia-1.7.0 has the packages of the slow environment, on the host's interpreter."""
+def with_frameworks(sandbox: str, more: str = "") -> Iterator[Service]:
+    """A service whose runtime tia-1.7.0 has the packages of the slow environment, on the host's interpreter.
+
+    `more`: further settings.
+    """
     packages = next((ROOT / ".venv-slow/lib").glob("python3.*/site-packages"))
     with reachable_directory() as directory, mounted(packages, directory / "packages") as reachable:
         site = "/opt/packages" if sandbox == "bubblewrap" else str(reachable)
         mounts = f'mounts = {{ "/opt/packages" = "{reachable}" }}' if sandbox == "bubblewrap" else ""
-        settings = f'[engines.local]\nsandbox = "{sandbox}"\n[runtimes."tia-1.7.0"]\n{mounts}\n'
+        settings = f'[engines.local]\nsandbox = "{sandbox}"\n[runtimes."tia-1.7.0"]\n{mounts}\n{more}'
         with running(settings) as service:
             service.site = site  # type: ignore[attr-defined]
             yield service.start()

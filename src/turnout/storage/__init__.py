@@ -4,7 +4,9 @@ storage.py   how a job gets at the source of a mount: Bound, Linked, Copied or M
 objects.py   objects by their URL
 presence.py  whether there is something at a source
 source.py    parses a source
-backend.py   the protocol of a bucket
+backend.py   the protocol of a bucket for objects.py
+clients.py   the buckets as the gateways' clients see them, embedded and remote ones in one way
+incoming.py  the bytes of an object on their way into a bucket
 embedded/    buckets that are directories below the data directory
 remote/      buckets in S3, GCS, COS or OBS
 host.py      `file://`

@@ -50,12 +50,13 @@ class ReadAhead:
 class FileStream:
     """A part of an open file as an asynchronous stream. It owns the descriptor: call `close`."""
 
-    def __init__(self, descriptor: int, project: str, start: int = 0, end: int = 0) -> None:
+    def __init__(self, descriptor: int, project: str, pool: pools.ThreadPool = pools.disk) -> None:
+        """`descriptor`: -1 if there is no file: call `use`. `pool`: where it is read."""
         self._descriptor = descriptor
         self._project = project
+        self._pool = pool
         self._pread: Callable[[int, int], bytes] = partial(os.pread, descriptor)
-        self._start = start
-        self._end = end
+        self._start = self._end = 0
 
     def use(self, pread: Callable[[int, int], bytes]) -> None:
         """Reads with this function instead of os.pread: see `EmbeddedStore.pread`."""
@@ -86,7 +87,7 @@ class FileStream:
 
     def _read(self, size: int) -> asyncio.Future[bytes]:
         size = min(size, self._end - self._start)
-        return asyncio.ensure_future(pools.disk.run(self._project, self._pread, size, self._start))
+        return asyncio.ensure_future(self._pool.run(self._project, self._pread, size, self._start))
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -131,14 +132,31 @@ class RangeNotSatisfiable(Invalid):
 
 def byte_range(header: str, size: int) -> tuple[int, int] | None:
     """Start and end (exclusive) of a Range header. None for the whole object, also for unusual forms of ranges."""
-    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
-    if not found or found[0] == "bytes=-":
+    found = _range(header)
+    if found is None:
         return None
-    first, last = found[1], found[2]
-    if first and last and int(last) < int(first):
-        return None
+    first, last = found
     start = int(first) if first else max(0, size - int(last))
     end = min(int(last) + 1, size) if first and last else size
     if start >= size:
         raise RangeNotSatisfiable(f"{header} is outside of the object, which has {size} bytes")
     return start, end
+
+
+def requested_range(header: str) -> tuple[int, int] | dict[str, int] | None:
+    """A Range header as obstore takes it, without the size of the object. None for the whole object."""
+    found = _range(header)
+    if found is None:
+        return None
+    first, last = found
+    if not first:
+        return {"suffix": int(last)}
+    return (int(first), int(last) + 1) if last else {"offset": int(first)}
+
+
+def _range(header: str) -> tuple[str, str] | None:
+    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
+    if not found or found[0] == "bytes=-":
+        return None
+    first, last = found[1], found[2]
+    return None if first and last and int(last) < int(first) else (first, last)

@@ -16,6 +16,7 @@ from turnout.gateways import runner as runner_gateway
 from turnout.gateways.jobs import GangServers, JobGateway
 from turnout.job import Attempt
 from turnout.service import calls
+from turnout.storage.clients import ClientBucketsOf, client_buckets
 from turnout.web import (
     LimitedProtocol,
     LocalPeersOnly,
@@ -44,19 +45,18 @@ def make_app(
     grpc_secret: str,
 ) -> ASGIApp:
     settings, times = base.settings, RequestTimes()
-    gcs_routes, signed_urls = gcs.routes(
-        base.storage.embedded, base.job_keys, settings, refusal_of, base.bodies
-    )
+    stores = client_buckets(base.storage)
+    gcs_routes, signed_urls = gcs.routes(stores("gs"), base.job_keys, settings, refusal_of, base.bodies)
     sources = MetricSources(parts.jobs, times, parts.webhooks, engines.local.staged, time.time())
     rest = Starlette(routes=[*pages.shells.routes(), *status_routes(sources, warnings), *gcs_routes])
     app = _dispatch((signed_urls, pages.page, *dialects), rest)
     if settings.storage.s3.port:
-        app = _with_s3(app, base)
+        app = _with_s3(app, base, stores)
     app = Recorder(app, times, base.audit, base.keys.name_of, grpc_secret)
     if settings.no_auth:
         app = LocalPeersOnly(app, grpc_secret)
     if settings.storage.in_jobs:
-        gateway = _job_gateway(base, gcs_routes)
+        gateway = _job_gateway(base, gcs_routes, stores)
         recorded = Recorder(gateway, times, base.audit, base.keys.name_of)
         engines.local.gang_listeners = GangServers(recorded, server.http_config(recorded, LimitedProtocol))
         app = _with_jobs(app, gateway, recorded)
@@ -81,14 +81,12 @@ def _dispatch(owners: Sequence[Dialect | gcs.SignedUrls | Page], rest: ASGIApp) 
     return app
 
 
-def _with_s3(app: ASGIApp, base: Base) -> ASGIApp:
+def _with_s3(app: ASGIApp, base: Base, stores: ClientBucketsOf) -> ASGIApp:
     """S3 uses every path, so it has a port of its own."""
     from turnout.gateways.s3.app import app as s3_app  # imported only where S3 is served
 
     settings = base.settings.storage.s3
-    s3 = s3_app(
-        base.storage.embedded, base.job_keys, time.time, base.bodies, base.settings.no_auth, settings.domains
-    )
+    s3 = s3_app(stores, base.job_keys, time.time, base.bodies, base.settings.no_auth, settings.domains)
 
     async def both(scope: Scope, receive: Receive, send: Send) -> None:
         is_s3 = scope["type"] == "http" and scope["server"][1] == settings.port
@@ -99,13 +97,13 @@ def _with_s3(app: ASGIApp, base: Base) -> ASGIApp:
     return both
 
 
-def _job_gateway(base: Base, gcs_routes: list[Route]) -> JobGateway:
+def _job_gateway(base: Base, gcs_routes: list[Route], stores: ClientBucketsOf) -> JobGateway:
     def s3_of(attempt: Attempt | None) -> ASGIApp:
         from turnout.gateways.s3.app import app as s3_app
 
         keys = base.job_keys.only(attempt) if attempt else base.job_keys
         domains = base.settings.storage.s3.domains
-        return s3_app(base.storage.embedded, keys, time.time, base.bodies, domains=domains)
+        return s3_app(stores, keys, time.time, base.bodies, domains=domains)
 
     return JobGateway(base.job_keys, Starlette(routes=gcs_routes), s3_of)
 

@@ -16,8 +16,8 @@ from tests.running import reachable_directory
 from turnout.access import Key, Keys
 from turnout.bodies import TOTAL, Bodies
 from turnout.gateways.s3.app import app
-from turnout.storage.embedded.buckets import Buckets
-from turnout.storage.embedded.objects import EmbeddedStore
+from turnout.storage import RemoteBuckets, Storage
+from turnout.storage.clients import client_buckets
 from turnout.web import LimitedProtocol
 
 ROOT = Key("AKIDtest", "a-secret-for-tests", "default", root=True)
@@ -32,9 +32,10 @@ class SomeKeys(Keys):
 
 
 class Gateway:
-    def __init__(self, buckets: Path) -> None:
+    def __init__(self, buckets: Path, remote: RemoteBuckets = RemoteBuckets()) -> None:  # noqa: B008
         self.buckets = buckets
-        self.embedded = EmbeddedStore(Buckets(buckets, None))
+        self.storage = Storage(buckets, [], buckets.parent, None, remote=remote)
+        self.embedded = self.storage.embedded
         self.bodies = Bodies()
         self.port = 0
         self.clock = time.time
@@ -70,13 +71,17 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def open_gateway(no_auth: bool = False, body_bytes: int = TOTAL) -> Iterator[Gateway]:
+def open_gateway(
+    no_auth: bool = False,
+    body_bytes: int = TOTAL,
+    remote: RemoteBuckets = RemoteBuckets(),  # noqa: B008
+) -> Iterator[Gateway]:
     with reachable_directory() as place, socket.create_server(("127.0.0.1", 0)) as listener:
-        gateway = Gateway(place / "buckets")
+        gateway = Gateway(place / "buckets", remote)
         gateway.port = listener.getsockname()[1]
         gateway.bodies = Bodies(body_bytes)
         keys = SomeKeys(ROOT, OTHER, THIRD)
-        serve = app(gateway.embedded, keys, lambda: gateway.clock(), gateway.bodies, no_auth)
+        serve = app(client_buckets(gateway.storage), keys, lambda: gateway.clock(), gateway.bodies, no_auth)
         server = uvicorn.Server(
             uvicorn.Config(serve, http=LimitedProtocol, ws="none", lifespan="off", log_level="warning")
         )

@@ -1,4 +1,4 @@
-"""The part of Google Cloud Storage's JSON API that its clients use, over the embedded buckets; and signed URLs."""
+"""The part of Google Cloud Storage's JSON API that its clients use, over `storage/clients.py`; and signed URLs."""
 
 from turnout.gateways.gcs.routes import PREFIXES, routes
 from turnout.gateways.gcs.sessions import clear

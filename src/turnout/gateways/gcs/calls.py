@@ -1,7 +1,9 @@
 """The calls for buckets and for existing objects."""
 
+import contextlib
+from collections.abc import Callable
 from email.utils import formatdate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -18,8 +20,12 @@ from turnout.gateways.gcs.sessions import ObjectRef
 from turnout.gateways.gcs.upload import expectation, generation, read_document, text_fields, whole_number
 from turnout.service.download import Download
 from turnout.storage import KeyGone
-from turnout.storage.embedded.objects import EmbeddedStore, Info, ObjectPage
+from turnout.storage.clients import ClientBuckets, copy_bytes
+from turnout.storage.embedded.objects import Info, ObjectPage
 from turnout.storage.streams import PIECE, FileStream, byte_range
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MAX_RESULTS = 1000
 _MAX_COMPOSED = 32
@@ -36,13 +42,13 @@ class _ComposePart(NamedTuple):
 
 
 class Calls:
-    def __init__(self, embedded: EmbeddedStore, bodies: Bodies) -> None:
-        self._embedded = embedded
+    def __init__(self, store: ClientBuckets, bodies: Bodies) -> None:
+        self._store = store
         self._bodies = bodies
 
     async def list_buckets(self, request: Request, project: str) -> Response:
         prefix = request.query_params.get("prefix", "")
-        found = await pools.disk.run(project, self._embedded.buckets, project)
+        found = await pools.disk.run(project, self._store.buckets, project)
         items = [resources.bucket(_base(request), name, at) for name, at in found if name.startswith(prefix)]
         return JSONResponse({"kind": "storage#buckets", "items": items})
 
@@ -52,13 +58,11 @@ class Calls:
         name = document.get("name")
         if not isinstance(name, str):
             raise Invalid("the bucket needs a name", field="name")
-        await pools.disk.run(project, self._embedded.make_bucket, name, project)
+        await self._run(ObjectRef(name, "", project), self._store.make_bucket, name, project)
         return await self.bucket(request, ObjectRef(name, "", project))
 
     async def bucket(self, request: Request, ref: ObjectRef) -> Response:
-        await self._check_bucket(ref)
-        name = await pools.disk.run(ref.project, self._embedded.real_name, ref.bucket)
-        created = dict(await pools.disk.run(ref.project, self._embedded.buckets, ref.project)).get(name)
+        created = await self._run(ref, self._store.created, ref.bucket, ref.project)
         if created is None:
             raise NotFound(f"there is no bucket {ref.bucket!r}")
         return JSONResponse(resources.bucket(_base(request), ref.bucket, created))
@@ -79,7 +83,7 @@ class Calls:
         return JSONResponse({"kind": "storage#managedFolders", "items": []})
 
     async def remove_bucket(self, request: Request, ref: ObjectRef) -> Response:
-        await pools.disk.run(ref.project, self._embedded.remove_bucket, ref.bucket, ref.project)
+        await self._run(ref, self._store.remove_bucket, ref.bucket, ref.project)
         return Response(status_code=204)
 
     async def objects(self, request: Request, ref: ObjectRef) -> Response:
@@ -89,7 +93,7 @@ class Calls:
         limit = min(generation(request, "maxResults") or _MAX_RESULTS, _MAX_RESULTS)
         glob = Glob(query["matchGlob"]) if query.get("matchGlob") else None
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        page = await pools.disk.run(ref.project, self._list, ref, prefix, delimiter, after, limit, glob)
+        page = await self._run(ref, self._list, ref, prefix, delimiter, after, limit, glob)
         end = query.get("endOffset", "")
         objects = [info for info in page.objects if not end or info.key < end]
         prefixes = [name for name in page.prefixes if not end or name < end]
@@ -105,16 +109,18 @@ class Calls:
     async def get(self, request: Request, ref: ObjectRef) -> Response:
         if request.query_params.get("alt") == "media":
             return await self.download(request, ref)
-        info = await pools.disk.run(ref.project, self._embedded.info, *ref[:2], ref.project)
+        info = await self._run(ref, self._store.info, *ref[:2], ref.project)
         if not _matches(request, info):
             return Response(status_code=304)
         return JSONResponse(resources.object_(_base(request), ref.bucket, info))
 
     async def download(self, request: Request, ref: ObjectRef) -> Response:
         most = PIECE if request.method == "GET" else -1
-        opened = await pools.disk.run(ref.project, self._embedded.read, *ref[:2], ref.project, most)
-        info, reading = opened.info, FileStream(opened.file, ref.project)
-        reading.use(opened.pread)
+        part = request.headers.get("range", "")
+        opened = await self._run(ref, self._store.read, *ref[:2], ref.project, most, part)
+        info, reading = opened.info, FileStream(opened.file, ref.project, self._store.pool(ref.bucket))
+        if not opened.plain:
+            reading.use(opened.pread)
         if not _matches(request, info):
             reading.close()
             return Response(status_code=304)
@@ -135,17 +141,17 @@ class Calls:
         return Download(reading.part(start, end), reading.close, status, headers)
 
     async def delete(self, request: Request, ref: ObjectRef) -> Response:
-        info = await pools.disk.run(ref.project, self._embedded.info, *ref[:2], ref.project)
+        info = await self._run(ref, self._store.info, *ref[:2], ref.project)
         _matches(request, info)
         expect = info.generation if "ifGenerationMatch" in request.query_params else None
-        await pools.disk.run(ref.project, self._embedded.delete, *ref[:2], ref.project, expect)
+        await self._run(ref, self._store.delete, *ref[:2], ref.project, expect)
         return Response(status_code=204)
 
     async def patch(self, request: Request, ref: ObjectRef) -> Response:
         """Changes content type and metadata. Other fields are ignored."""
         document = await read_document(self._bodies, request, ref.project)
         unsupported.check_object(document)
-        before = await pools.disk.run(ref.project, self._embedded.info, *ref[:2], ref.project)
+        before = await self._run(ref, self._store.info, *ref[:2], ref.project)
         _matches(request, before)
         metadata: dict[str, str] = {} if request.method == "PUT" else dict(before.metadata)
         given = document.get("metadata")
@@ -163,7 +169,7 @@ class Calls:
     async def copy(self, request: Request, source: ObjectRef, target: ObjectRef, rewrite: bool) -> Response:
         document = await read_document(self._bodies, request, source.project)
         unsupported.check_object(document)
-        before = await pools.disk.run(source.project, self._embedded.info, *source[:2], source.project)
+        before = await self._run(source, self._store.info, *source[:2], source.project)
         _check_generation(generation(request, "sourceGeneration"), before)
         _check_match(generation(request, "ifSourceGenerationMatch"), before)
         content_type = document.get("contentType")
@@ -192,7 +198,8 @@ class Calls:
         destination = target if isinstance(target, dict) else {}
         unsupported.check_object(destination)
         expect = generation(request, "ifGenerationMatch")
-        info = await pools.copies.run(ref.project, self._compose, ref, parts, destination, expect)
+        pool = self._store.pool(ref.bucket, long=True)
+        info = await pool.run(ref.project, self._compose, ref, parts, destination, expect)
         return JSONResponse(resources.object_(_base(request), ref.bucket, info))
 
     def _list(
@@ -200,11 +207,11 @@ class Calls:
     ) -> ObjectPage:
         """With a pattern, a page may have fewer entries than the limit, or none, and still not be the last one."""
         if glob is None:
-            return self._embedded.list(ref.bucket, ref.project, prefix, delimiter, after, limit)
+            return self._store.list(ref.bucket, ref.project, prefix, delimiter, after, limit)
         if glob.prefix.startswith(prefix) and not delimiter:
             prefix = glob.prefix
         for _ in range(_MAX_PAGES):
-            page = self._embedded.list(ref.bucket, ref.project, prefix, delimiter, after, limit)
+            page = self._store.list(ref.bucket, ref.project, prefix, delimiter, after, limit)
             objects = [info for info in page.objects if glob.matches(info.key)]
             prefixes = [
                 name for name in page.prefixes if glob.matches(name) or glob.matches(name.rstrip("/"))
@@ -214,9 +221,13 @@ class Calls:
                 return ObjectPage(objects, prefixes, after)
         return ObjectPage([], [], after)
 
+    async def _run(self, ref: ObjectRef, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls the function in a thread."""
+        return await self._store.pool(ref.bucket).run(ref.project, function, *args, **kwargs)
+
     async def _check_bucket(self, ref: ObjectRef) -> None:
         """As at Google, another project's bucket gives 403, and a missing one 404."""
-        if not await pools.disk.run(ref.project, self._embedded.has_bucket, ref.bucket, ref.project):
+        if not await self._run(ref, self._store.has_bucket, ref.bucket, ref.project):
             raise NotFound(f"there is no bucket {ref.bucket!r}")
 
     async def _copy(
@@ -228,9 +239,9 @@ class Calls:
         expect: int | None,
     ) -> Info:
         try:
-            return await pools.copies.run(
+            return await self._store.pool(source.bucket, target.bucket, long=True).run(
                 source.project,
-                self._embedded.copy,
+                self._store.copy,
                 *source[:2],
                 *target[:2],
                 source.project,
@@ -245,7 +256,7 @@ class Calls:
         self, ref: ObjectRef, parts: list[_ComposePart], destination: dict, expect: int | None
     ) -> Info:
         content_type = destination.get("contentType")
-        writer = self._embedded.writer(
+        writer = self._store.writer(
             ref.bucket,
             ref.key,
             ref.project,
@@ -255,17 +266,14 @@ class Calls:
         )
         try:
             for part in parts:
-                descriptor, info = self._embedded.open(ref.bucket, part.name, ref.project)
-                with open(descriptor, "rb"):
+                with contextlib.closing(self._store.read(ref.bucket, part.name, ref.project)) as opened:
+                    info = opened.info
                     _check_generation(part.generation, info)
                     _check_match(part.expected, info)
-                    if info.crc32c and not info.sealed:
-                        writer.take(descriptor, info.size, info.crc32c)
-                        continue
-                    pread, at = self._embedded.pread(descriptor, info), 0
-                    while piece := pread(1 << 20, at):
-                        writer.write(piece)
-                        at += len(piece)
+                    if opened.plain and info.crc32c:
+                        writer.take(opened.file, info.size, info.crc32c)
+                    else:
+                        copy_bytes(opened, writer.write, 0, info.size)
             return writer.commit()
         except KeyGone:
             raise

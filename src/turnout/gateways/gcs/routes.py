@@ -25,7 +25,7 @@ from turnout.gateways.gcs.signed import SignedUrls
 from turnout.gateways.gcs.upload import Uploads
 from turnout.service import calls
 from turnout.service.download import Download
-from turnout.storage.embedded.objects import EmbeddedStore
+from turnout.storage.clients import ClientBuckets
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -41,11 +41,11 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def routes(
-    embedded: EmbeddedStore, keys: JobKeys, settings: Settings, why_not_owner: WhyNotOwner, bodies: Bodies
+    store: ClientBuckets, keys: JobKeys, settings: Settings, why_not_owner: WhyNotOwner, bodies: Bodies
 ) -> tuple[list[Route], SignedUrls]:
     """The routes, and the application for signed URLs. `why_not_owner`: see `callers.WhyNotOwner`."""
     callers = GcsCallers(keys, settings, why_not_owner)
-    calls, uploads = Calls(embedded, bodies), Uploads(embedded, bodies, keys)
+    calls, uploads = Calls(store, bodies), Uploads(store, bodies, keys)
     gateway = _Gateway(keys, calls, uploads, callers, bodies)
     table: dict[str, Endpoint] = {
         "/batch/storage/v1": gateway.batch,

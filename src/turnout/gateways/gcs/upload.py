@@ -6,8 +6,8 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -21,19 +21,23 @@ from turnout.errors import AlreadyExists, Invalid, TooLarge, Unauthenticated, Wr
 from turnout.gateways.gcs import multipart, resources, unsupported
 from turnout.gateways.gcs.errors import Precondition
 from turnout.gateways.gcs.sessions import ObjectRef, Session, UploadSessions, UploadTarget
-from turnout.storage.embedded.objects import EmbeddedStore, Expect, Info, Writer
+from turnout.storage.clients import ClientBuckets, ObjectWriter
+from turnout.storage.embedded.objects import Expect, Info
 from turnout.storage.streams import write_all
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MAX_DOCUMENT = 1 << 20
 _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
 
 
 class Uploads:
-    def __init__(self, embedded: EmbeddedStore, bodies: Bodies, keys: FindsKeys) -> None:
-        self._embedded = embedded
+    def __init__(self, store: ClientBuckets, bodies: Bodies, keys: FindsKeys) -> None:
+        self._buckets = store
         self._bodies = bodies
         self._keys = keys
-        self._sessions = UploadSessions(embedded.uploads)
+        self._sessions = UploadSessions(store.uploads)
 
     async def begin(self, request: Request, bucket: str, project: str, key: str) -> Response:
         """POST: a whole upload, or the start of a session."""
@@ -76,7 +80,8 @@ class Uploads:
                 raise Invalid(f"{session.size()} bytes have arrived, more than the {total} of Content-Range")
             _check_size(session.target, total, complete=True)
             given = session.target.hashes | _hash_header(request)
-            info = await pools.copies.run(session.target.project, self._complete, session, given)
+            pool = self._buckets.pool(session.target.bucket, long=True)
+            info = await pool.run(session.target.project, self._complete, session, given)
             response = resources.object_(session.target.base, session.target.bucket, info)
             await pools.disk.run(session.target.project, session.complete, response)
             self._sessions.release(session)
@@ -130,7 +135,7 @@ class Uploads:
     async def _open_session(self, target: UploadTarget) -> tuple[str, str]:
         """The id and the address of a new session."""
         # Reports errors before the client sends the bytes.
-        (await pools.disk.run(target.project, self._writer, target)).abort()
+        (await self._run(target, self._writer, target)).abort()
         name = await pools.disk.run(target.project, self._sessions.begin, target)
         address = f"{target.base}/upload/storage/v1/b/{target.bucket}/o?uploadType=resumable&upload_id={name}"
         return name, address
@@ -143,7 +148,7 @@ class Uploads:
         self, target: UploadTarget, body: AsyncIterator[bytes], digest: Any = None, sha256: str = ""
     ) -> Info:
         """`digest`: computes the SHA-256 that must be `sha256`."""
-        writer = await pools.disk.run(target.project, self._writer, target)
+        writer = await self._run(target, self._writer, target)
         size = 0
 
         def write(data: bytes) -> None:
@@ -162,9 +167,15 @@ class Uploads:
                     "the SHA-256 of the body is not that of x-goog-content-sha256: nothing was stored"
                 )
             _check_hashes(target.hashes, writer.crc32c, writer.md5 or "")
-            return await pools.disk.run(target.project, _commit, writer)
+            return await self._run(target, _commit, writer)
         finally:
             await pools.disk.run(target.project, writer.abort)
+
+    async def _run(
+        self, target: UploadTarget, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Calls the function in a thread."""
+        return await self._buckets.pool(target.bucket).run(target.project, function, *args, **kwargs)
 
     def _complete(self, session: Session, given: dict[str, str]) -> Info:
         checksums = session.checksums()
@@ -178,9 +189,9 @@ class Uploads:
         finally:
             writer.abort()
 
-    def _writer(self, target: UploadTarget) -> Writer:
+    def _writer(self, target: UploadTarget) -> ObjectWriter:
         expect = expectation(target.expect)
-        return self._embedded.writer(
+        return self._buckets.writer(
             target.bucket, target.key, target.project, target.content_type, target.metadata, expect
         )
 
@@ -309,7 +320,7 @@ def _check_hashes(given: dict[str, str], crc32c: str, md5: str) -> None:
         raise Invalid(f"the MD5 of the body is {md5}, not {given['md5']}: nothing was stored")
 
 
-def _commit(writer: Writer, md5: str = "") -> Info:
+def _commit(writer: ObjectWriter, md5: str = "") -> Info:
     try:
         return writer.commit(md5=md5)
     except (AlreadyExists, WrongState) as error:

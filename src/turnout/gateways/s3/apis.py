@@ -19,6 +19,8 @@ S3_PREFIX = "x-amz-"
 
 class StorageApi(NamedTuple):
     name: str
+    scheme: str
+    """The scheme of its URLs, which leads to its buckets."""
     prefix: str
     """The prefix of its own headers."""
     namespace: str
@@ -27,11 +29,11 @@ class StorageApi(NamedTuple):
     """The least size of each part of an upload, except the last, in bytes."""
 
 
-S3 = StorageApi("S3", S3_PREFIX, "http://s3.amazonaws.com/doc/2006-03-01/", 5 << 20)
-OBS = StorageApi("OBS", "x-obs-", "http://obs.myhwclouds.com/doc/2015-06-30/", 100 << 10)
-OBS_AS_S3 = S3._replace(name="OBS", min_part=OBS.min_part)
+S3 = StorageApi("S3", "s3", S3_PREFIX, "http://s3.amazonaws.com/doc/2006-03-01/", 5 << 20)
+OBS = StorageApi("OBS", "obs", "x-obs-", "http://obs.myhwclouds.com/doc/2015-06-30/", 100 << 10)
+OBS_AS_S3 = S3._replace(name="OBS", scheme="obs", min_part=OBS.min_part)
 """Huawei's clients with the signatures and names of S3, which OBS knows too."""
-COS = StorageApi("COS", "x-cos-", "", 1 << 20)
+COS = StorageApi("COS", "cos", "x-cos-", "", 1 << 20)
 
 _LABEL = r"[a-z0-9-]+"
 _HOSTS = (

@@ -16,7 +16,7 @@ from turnout.gateways.s3.call import ClientDisconnected, S3Call
 from turnout.gateways.s3.errors import S3Error, translate
 from turnout.gateways.s3.sign import verify
 from turnout.service import calls
-from turnout.storage.embedded.objects import EmbeddedStore
+from turnout.storage.clients import ClientBucketsOf
 from turnout.storage.source import check_bucket
 
 Handler = Callable[[S3Call], Awaitable[None]]
@@ -59,7 +59,7 @@ _SUBRESOURCES = {
 
 
 def app(
-    embedded: EmbeddedStore,
+    stores: ClientBucketsOf,
     keys: FindsKeys,
     now: Callable[[], float],
     bodies: Bodies,
@@ -76,7 +76,7 @@ def app(
             return
         request = http_request(scope)
         api, bucket = apis.addressed(request, domains)
-        call = S3Call(request, api, embedded, (receive, send), bodies, secrets.token_hex(8))
+        call = S3Call(request, api, stores(api.scheme), (receive, send), bodies, secrets.token_hex(8))
         try:
             await _answer(call, bucket, None if no_auth else keys, keys.root.project, now())
         except ClientDisconnected:

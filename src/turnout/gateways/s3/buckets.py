@@ -4,7 +4,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
-from turnout.errors import Denied, NotFound, TurnoutError
+from turnout.errors import Denied
 from turnout.gateways import page_token
 from turnout.gateways.s3 import apis, times, xml
 from turnout.gateways.s3.call import S3Call
@@ -15,7 +15,7 @@ _MAX_KEYS = 1000
 
 
 async def list_buckets(call: S3Call) -> None:
-    found = await call.run(call.embedded.buckets, call.project)
+    found = await call.run(call.store.buckets, call.project)
     rows = "".join(
         f"<Bucket><Name>{apis.bucket_name(call.api, name, call.project)}</Name>"
         f"<CreationDate>{times.iso(made)}</CreationDate></Bucket>"
@@ -35,7 +35,7 @@ async def api_version(call: S3Call) -> None:
 async def create(call: S3Call) -> None:
     await call.document()
     try:
-        await call.run(call.embedded.make_bucket, call.bucket, call.project)
+        await call.run(call.store.make_bucket, call.bucket, call.project)
     except Denied as error:
         raise S3Error("BucketAlreadyExists", error.message) from None
     await call.reply(200, {"location": f"/{call.bucket}"})
@@ -47,7 +47,7 @@ async def head(call: S3Call) -> None:
 
 
 async def remove(call: S3Call) -> None:
-    await call.run(call.embedded.remove_bucket, call.bucket, call.project)
+    await call.run(call.store.remove_bucket, call.bucket, call.project)
     await call.reply(204)
 
 
@@ -103,13 +103,10 @@ def _check_unconditional(element: Element) -> None:
 
 
 def _delete_each(call: S3Call, keys: list[str], quiet: bool) -> str:
+    failed = call.store.delete_many(call.bucket, keys, call.project)
     rows: list[str] = []
     for key in keys:
-        try:
-            call.embedded.delete(call.bucket, key, call.project)
-        except NotFound:
-            pass
-        except TurnoutError as error:
+        if error := failed.get(key):
             known = translate(error)
             rows.append(
                 f"<Error><Key>{xml.escape_text(key)}</Key><Code>{known.code}</Code>"
@@ -123,9 +120,7 @@ def _delete_each(call: S3Call, keys: list[str], quiet: bool) -> str:
 
 async def _page(call: S3Call, after: str) -> ObjectPage:
     prefix, delimiter = call.request.param("prefix") or "", call.request.param("delimiter") or ""
-    return await call.run(
-        call.embedded.list, call.bucket, call.project, prefix, delimiter, after, _limit(call)
-    )
+    return await call.run(call.store.list, call.bucket, call.project, prefix, delimiter, after, _limit(call))
 
 
 def _limit(call: S3Call) -> int:

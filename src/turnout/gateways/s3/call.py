@@ -7,7 +7,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from starlette.types import Message, Receive, Send
 
-from turnout import pools
 from turnout.access import FindsKeys
 from turnout.access.revoked import unless_revoked
 from turnout.access.sigv4 import ChunkSigner, HttpRequest
@@ -16,8 +15,8 @@ from turnout.gateways.s3 import apis, xml
 from turnout.gateways.s3.apis import StorageApi
 from turnout.gateways.s3.body import Body, BodyWriter
 from turnout.gateways.s3.errors import S3Error
+from turnout.storage.clients import ClientBuckets
 from turnout.storage.embedded import checksums
-from turnout.storage.embedded.objects import EmbeddedStore
 
 PIECE = WINDOW // 2
 
@@ -39,16 +38,18 @@ class S3Call:
         self,
         request: HttpRequest,
         api: StorageApi,
-        embedded: EmbeddedStore,
+        store: ClientBuckets,
         channel: tuple[Receive, Send],
         bodies: Bodies,
         request_id: str,
     ) -> None:
         self.request = request
         self.api = api
-        self.embedded = embedded
+        self.store = store
         self.request_id = request_id
         self.bucket = self.key = self.project = ""
+        self.source_bucket = ""
+        """The bucket that a copy reads."""
         self.started = False
         self._reading = self._read = False
         self._payload, self._chain = "", None
@@ -70,11 +71,12 @@ class S3Call:
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls the function in a thread."""
-        return await pools.disk.run(self.project, function, *args, **kwargs)
+        pool = self.store.pool(self.bucket, self.source_bucket)
+        return await pool.run(self.project, function, *args, **kwargs)
 
     async def check_bucket(self) -> None:
         """Raises S3Error if the bucket does not exist."""
-        if not await self.run(self.embedded.has_bucket, self.bucket, self.project):
+        if not await self.run(self.store.has_bucket, self.bucket, self.project):
             raise S3Error("NoSuchBucket", f"there is no bucket {self.bucket!r}")
 
     async def receive_body(self, target: BodyWriter) -> Body:

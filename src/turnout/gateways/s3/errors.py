@@ -6,6 +6,7 @@ from turnout.errors import (
     Denied,
     Invalid,
     NotFound,
+    TimedOut,
     TooLarge,
     TurnoutError,
     Unauthenticated,
@@ -54,6 +55,7 @@ STATUS = {
     "PreconditionFailed": 412,
     "RequestTimeTooSkewed": 403,
     "RequestTimeout": 400,
+    "ServiceUnavailable": 503,
     "SignatureDoesNotMatch": 403,
     "SlowDown": 503,
     "UserKeyMustBeSpecified": 400,
@@ -96,6 +98,8 @@ def translate(error: TurnoutError) -> S3Error:
             code = "EntityTooLarge"
         case Unsupported():
             code = "NotImplemented"
+        case TimedOut():
+            code = "ServiceUnavailable"
         case Busy():
             code = "SlowDown"
         case Unavailable():

@@ -5,16 +5,16 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 
 from turnout.errors import NotFound
 from turnout.gateways.s3 import conditions, parts, times, xml
-from turnout.gateways.s3.call import PIECE, Headers, S3Call
+from turnout.gateways.s3.call import Headers, S3Call
 from turnout.gateways.s3.errors import S3Error
 from turnout.gateways.s3.objects import copied, copy_source, late_error, written_headers
 from turnout.gateways.s3.parts import MAX_PARTS, NewPart, Part, Upload, UploadInfo
+from turnout.storage.clients import copy_bytes
 from turnout.storage.embedded.objects import Expect
 
 
@@ -29,9 +29,9 @@ async def create(call: S3Call) -> None:
 
     def begin() -> Upload:
         # A trial writer reports errors before the client sends gigabytes.
-        call.embedded.writer(call.bucket, call.key, call.project, kind, metadata).abort()
+        call.store.writer(call.bucket, call.key, call.project, kind, metadata).abort()
         info = UploadInfo(call.bucket, call.key, call.project, kind, metadata, time.time_ns())
-        return parts.begin(call.embedded.uploads(), info)
+        return parts.begin(call.store.uploads(), info)
 
     upload = await call.run(begin)
     await call.reply_xml(_result("InitiateMultipartUploadResult", upload, ""))
@@ -57,20 +57,21 @@ async def put_part(call: S3Call) -> None:
 async def copy_part(call: S3Call) -> None:
     number, source = _number(call), copy_source(call)
     upload = await _find(call)
-    info = await call.run(call.embedded.info, *source, call.project)
+    call.source_bucket = source[0]
+    info = await call.run(call.store.info, *source, call.project)
     conditions.check(call.request, info, "x-amz-copy-source-")
 
     def work() -> str:
-        file, info = call.embedded.open(*source, call.project)
+        text = call.request.header("x-amz-copy-source-range")
+        opened = call.store.read(*source, call.project, part=text)
         part = NewPart(upload, number)
         try:
-            text = call.request.header("x-amz-copy-source-range")
-            pread = call.embedded.pread(file, info)
-            _copy(pread, *(conditions.span(text, info.size) or (0, info.size)), part)
+            size = opened.info.size
+            copy_bytes(opened, part.write, *(conditions.span(text, size) or (0, size)))
             part.commit()
         finally:
             part.abort()
-            os.close(file)
+            opened.close()
         return copied("CopyPartResult", part.md5, time.time_ns())
 
     await call.reply_late(work, lambda error: late_error(call, error))
@@ -100,7 +101,7 @@ async def list_uploads(call: S3Call) -> None:
     prefix = call.request.param("prefix") or ""
 
     def find() -> list[Upload]:
-        return list(parts.unfinished(call.embedded.uploads(), call.bucket, call.project))
+        return list(parts.unfinished(call.store.uploads(), call.bucket, call.project))
 
     found = [upload for upload in await call.run(find) if upload.info.key.startswith(prefix)]
     rows = "".join(
@@ -127,8 +128,7 @@ async def complete(call: S3Call) -> None:
         return
 
     def work() -> str:
-        _join_parts(call, upload, listed, etag, expect)
-        return _completed(call, etag)
+        return _completed(call, _join_parts(call, upload, listed, etag, expect))
 
     await call.reply_late(work, lambda error: late_error(call, error))
 
@@ -142,7 +142,7 @@ async def abort(call: S3Call) -> None:
 async def _find(call: S3Call) -> Upload:
     upload_id = call.request.param("uploadId") or ""
     return await call.run(
-        lambda: parts.find(call.embedded.uploads(), upload_id, call.bucket, call.key, call.project)
+        lambda: parts.find(call.store.uploads(), upload_id, call.bucket, call.key, call.project)
     )
 
 
@@ -158,15 +158,6 @@ def _count(call: S3Call, name: str, default: int) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise S3Error("InvalidArgument", f"{name} must be a number.")
     return int(text)
-
-
-def _copy(pread: Callable[[int, int], bytes], begin: int, end: int, part: NewPart) -> None:
-    while begin < end:
-        piece = pread(min(PIECE, end - begin), begin)
-        if not piece:
-            raise S3Error("PreconditionFailed", "The source became shorter during the copy.")
-        part.write(piece)
-        begin += len(piece)
 
 
 def _listed_parts(text: bytes) -> list[_PartRef]:
@@ -196,14 +187,15 @@ def _etag(listed: list[_PartRef]) -> str:
 
 async def _has_object(call: S3Call, etag: str) -> bool:
     with contextlib.suppress(NotFound):
-        return (await call.run(call.embedded.info, call.bucket, call.key, call.project)).etag == etag
+        return (await call.run(call.store.info, call.bucket, call.key, call.project)).etag == etag
     return False
 
 
-def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str, expect: Expect) -> None:
+def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str, expect: Expect) -> str:
+    """Returns the ETag of the object: a remote store makes its own."""
     chosen = _find_parts(upload, listed, call.api.min_part)
     info = upload.info
-    writer = call.embedded.writer(
+    writer = call.store.writer(
         call.bucket, call.key, call.project, info.content_type, info.metadata, expect=expect
     )
     try:
@@ -213,12 +205,13 @@ def _join_parts(call: S3Call, upload: Upload, listed: list[_PartRef], etag: str,
                 writer.take(file, part.size, part.crc32c)
             finally:
                 os.close(file)
-        writer.commit(etag)
+        joined = writer.commit(etag)
     except FileNotFoundError:
         raise parts.no_upload() from None
     finally:
         writer.abort()
     upload.remove()
+    return joined.etag
 
 
 def _find_parts(upload: Upload, listed: list[_PartRef], min_part: int) -> list[Part]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import re
 from collections.abc import Callable, Iterable
 from urllib.parse import unquote
@@ -33,7 +32,7 @@ async def put(call: S3Call) -> None:
     expect = conditions.expected(call.request)
     kind, metadata = written_headers(call)
     writer = await call.run(
-        call.embedded.writer, call.bucket, call.key, call.project, kind, metadata, expect=expect
+        call.store.writer, call.bucket, call.key, call.project, kind, metadata, expect=expect
     )
     try:
         body = await call.receive_body(writer)
@@ -48,7 +47,7 @@ async def put(call: S3Call) -> None:
 
 
 async def head(call: S3Call) -> None:
-    info = await call.run(call.embedded.info, call.bucket, call.key, call.project)
+    info = await call.run(call.store.info, call.bucket, call.key, call.project)
     conditions.check(call.request, info)
     status, headers, _ = _head(call, info)
     await call.start(status, headers)
@@ -56,26 +55,24 @@ async def head(call: S3Call) -> None:
 
 
 async def get(call: S3Call) -> None:
-    info, file, pread, content = await call.run(
-        call.embedded.read, call.bucket, call.key, call.project, PIECE
-    )
+    part = call.request.header("range")
+    opened = await call.run(call.store.read, call.bucket, call.key, call.project, PIECE, part)
     try:
-        conditions.check(call.request, info)
-        status, headers, (begin, end) = _head(call, info)
-        if content is None:
-            await call.while_allowed(_stream(call, pread, status, headers, begin, end))
+        conditions.check(call.request, opened.info)
+        status, headers, (begin, end) = _head(call, opened.info)
+        if opened.content is None:
+            await call.while_allowed(_stream(call, opened.pread, status, headers, begin, end))
         else:
             await call.start(status, headers)
-            await call.send(content[begin:end], more=False)
+            await call.send(opened.content[begin:end], more=False)
     finally:
-        if file >= 0:
-            os.close(file)
+        opened.close()
 
 
 async def delete(call: S3Call) -> None:
     conditions.refuse_for_delete(call.request)
     with contextlib.suppress(NotFound):
-        await call.run(call.embedded.delete, call.bucket, call.key, call.project)
+        await call.run(call.store.delete, call.bucket, call.key, call.project)
     await call.check_bucket()
     await call.reply(204)
 
@@ -86,11 +83,12 @@ async def copy(call: S3Call) -> None:
     kind, metadata = None, None
     if call.request.header("x-amz-metadata-directive").upper() == "REPLACE":
         kind, metadata = written_headers(call)
-    source = await call.run(call.embedded.info, bucket, key, call.project)
+    call.source_bucket = bucket
+    source = await call.run(call.store.info, bucket, key, call.project)
     conditions.check(call.request, source, "x-amz-copy-source-")
 
     def work() -> str:
-        info = call.embedded.copy(bucket, key, call.bucket, call.key, call.project, kind, metadata, expect)
+        info = call.store.copy(bucket, key, call.bucket, call.key, call.project, kind, metadata, expect)
         return copied("CopyObjectResult", info.etag, info.modified)
 
     await call.reply_late(work, lambda error: late_error(call, error))

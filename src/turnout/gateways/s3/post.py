@@ -12,7 +12,8 @@ from turnout.gateways.s3.errors import S3Error
 from turnout.gateways.s3.objects import custom_metadata
 from turnout.gateways.s3.policy import SizeRange
 from turnout.gateways.s3.sign import problems_as_codes
-from turnout.storage.embedded.objects import Info, Writer
+from turnout.storage.clients import ObjectWriter
+from turnout.storage.embedded.objects import Info
 
 _FIELDS_SECONDS = 60
 
@@ -41,7 +42,7 @@ async def post(call: S3Call, keys: FindsKeys | None, now: float) -> None:
     sizes = policy.check(values["policy"], values, call.bucket, now) if "policy" in values or keys else None
     metadata = custom_metadata(values.items())
     kind = values.get("content-type", fields.file_type)
-    writer = await call.run(call.embedded.writer, call.bucket, call.key, call.project, kind, metadata)
+    writer = await call.run(call.store.writer, call.bucket, call.key, call.project, kind, metadata)
     try:
         file = _File(writer, form.FileBytes(limit), sizes)
         await call.write_pieces(file.feed, fields.rest)
@@ -93,7 +94,7 @@ def _signer_by_version_4(keys: FindsKeys, values: dict[str, str], text: str, now
 class _File:
     """Writes the file of a form, in threads."""
 
-    def __init__(self, writer: Writer, cut: form.FileBytes, sizes: SizeRange | None) -> None:
+    def __init__(self, writer: ObjectWriter, cut: form.FileBytes, sizes: SizeRange | None) -> None:
         self._writer = writer
         self._cut = cut
         self._sizes = sizes or SizeRange(0, MAX_BODY)

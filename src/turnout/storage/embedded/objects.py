@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from turnout.errors import AlreadyExists, Denied, Invalid, Misconfigured, NotFound, WrongState
+from turnout.errors import AlreadyExists, Denied, Invalid, Misconfigured, NotFound, TurnoutError, WrongState
 from turnout.storage.directories import MADE_FOR_OBJECT, MissingDirectory, NotDirectory
 from turnout.storage.embedded.attributes import UNKNOWN_TYPE, Info, check, describe
 from turnout.storage.embedded.buckets import Buckets
 from turnout.storage.embedded.keys import can_be_key, split
 from turnout.storage.embedded.listing import ListOptions, ObjectPage, page
-from turnout.storage.embedded.writer import Expect, Writer, check_expected, one_at_a_time, read_all, sweep
+from turnout.storage.embedded.writer import Expect, Writer, check_expected, one_at_a_time, read_all
+from turnout.storage.incoming import sweep
 from turnout.storage.presence import Presence, find_presence
 from turnout.storage.source import InBucket, check_bucket, parse, without_account
 from turnout.vault import KeyRing
@@ -38,9 +39,19 @@ class Opened(NamedTuple):
 
     info: Info
     file: int
-    """Its descriptor, which the caller closes; -1: there is none, because the content was read."""
+    """Its descriptor, which the caller closes; -1: there is none."""
     pread: Callable[[int, int], bytes]
     content: bytes | None
+    """If all of it was read."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether the bytes of the object are those of the file."""
+        return self.file >= 0 and not self.info.sealed
+
+    def close(self) -> None:
+        if self.file >= 0:
+            os.close(self.file)
 
 
 class EmbeddedStore:
@@ -225,6 +236,18 @@ class EmbeddedStore:
         except (MissingDirectory, NotDirectory):
             raise _no_key(bucket, key) from None
         self._prune(bucket, parts[:-1], project, by_name=not parts[-1])
+
+    def delete_many(self, bucket: str, keys: Iterable[str], project: str) -> dict[str, TurnoutError]:
+        """Returns why keys could not be deleted. One that does not exist is none of them."""
+        failed: dict[str, TurnoutError] = {}
+        for key in keys:
+            try:
+                self.delete(bucket, key, project)
+            except NotFound:
+                continue
+            except TurnoutError as error:
+                failed[key] = error
+        return failed
 
     def copy(
         self,

@@ -2,10 +2,8 @@
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
-import secrets
 import stat
 import threading
 import time
@@ -14,10 +12,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal
 
-from turnout.errors import AlreadyExists, Invalid, Misconfigured, Unavailable, WrongState
+from turnout.errors import AlreadyExists, Invalid, Misconfigured, WrongState
 from turnout.storage.directories import MissingDirectory, NotDirectory, keep_directory, make_directory
 from turnout.storage.embedded import checksums
 from turnout.storage.embedded.attributes import Attributes, Info, describe, write_attributes
+from turnout.storage.incoming import Incoming
 from turnout.storage.owners import FILE, Owner
 from turnout.vault.chunks import SealedWriter
 
@@ -26,16 +25,12 @@ Enter = Callable[[tuple[str, ...]], AbstractContextManager[int]]
 """Opens a directory in a bucket by its names. Makes missing directories."""
 
 _PIECE = 1 << 20
-_NEW = "put-"
 _TRIES = 10
 _LOCKS = [threading.Lock() for _ in range(64)]
 
 
-class Writer:
-    """Call commit() or abort() at the end. Before commit() nothing of the object is visible.
-
-    abort() may be called from another thread during a write: it waits for the write.
-    """
+class Writer(Incoming):
+    """Call commit() or abort() at the end. Before commit() nothing of the object is visible."""
 
     def __init__(
         self,
@@ -49,77 +44,25 @@ class Writer:
         sealing: SealedWriter | None = None,
     ) -> None:
         """`sealing`: encrypts the object before it reaches the disk."""
+        super().__init__(uploads, "/".join(place[1]))
         self._enter = enter
         self._owner = owner
         self._bucket, self._parts = place
         self._content_type, self._metadata = content_type, metadata
         self._expect: Expect = expect
-        self._md5 = hashlib.md5(usedforsecurity=False)
-        self._whole_md5 = True
-        self._crc32c = 0
-        self.size = 0
-        self._path = uploads / f"{_NEW}{secrets.token_hex(16)}"
-        self._lock = threading.RLock()
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # sweep() skips files that are locked
         self._sealing = sealing
         self._sealed = sealing is not None
         if sealing:
             self._append(sealing.begin)
 
-    @property
-    def key(self) -> str:
-        return "/".join(self._parts)
-
-    @property
-    def md5(self) -> str | None:
-        """The md5 of what was written so far; None after take()."""
-        return self._md5.hexdigest() if self._whole_md5 else None
-
-    @property
-    def crc32c(self) -> str:
-        """The crc32c of what was written so far."""
-        return checksums.encode(self._crc32c)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        with self._lock:
-            self._md5.update(data)
-            self._crc32c = checksums.extend(
-                self._crc32c, data if isinstance(data, bytes) else memoryview(data)
-            )
-            self._append(self._sealing.add(data) if self._sealing else data)
-            self.size += len(data)
-
-    def _append(self, data: bytes | bytearray | memoryview) -> None:
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[os.write(self._file, rest) :]
-            except OSError as error:
-                raise self._failed(error) from None
+    def _encode(self, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
+        return self._sealing.add(data) if self._sealing else data
 
     def take_sealed(self, file: int, info: Info) -> None:
         """Copies an encrypted object without decrypting it. Pass its etag to commit()."""
         self.take(file, os.fstat(file).st_size, info.crc32c or checksums.encode(0))
         self.size, self._crc32c = info.size, checksums.decode(info.crc32c or checksums.encode(0))
         self._sealed = True
-
-    def take(self, file: int, size: int, crc32c: str, offset: int = 0) -> None:
-        """Appends a part of an open file whose crc32c is known. The kernel copies the bytes."""
-        remaining, at = size, offset
-        while remaining:
-            # In steps, so that abort() does not wait for the whole copy.
-            with self._lock:
-                try:
-                    count = _copy(file, self._file, remaining, at)
-                except OSError as error:
-                    raise self._failed(error) from None
-            if not count:
-                raise WrongState(f"{self.key!r}: the source became shorter during the copy")
-            remaining, at = remaining - count, at + count
-        self._whole_md5 = self._whole_md5 and not size
-        self._crc32c = checksums.combine(self._crc32c, checksums.decode(crc32c), size)
-        self.size += size
 
     def commit(self, etag: str = "", md5: str = "") -> Info:
         """When this returns, the object is complete, on disk, and visible under its key.
@@ -137,16 +80,6 @@ class Writer:
                 raise self._failed(error) from None
             finally:
                 self.abort()
-
-    def abort(self) -> None:
-        """May be called at any time, also after commit()."""
-        with self._lock:
-            if self._file < 0:
-                return
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-            os.close(self._file)
-            self._file = -1
 
     def _make_directory(self) -> Info:
         if self.size:
@@ -232,8 +165,6 @@ class Writer:
             yield here
 
     def _failed(self, error: OSError) -> Exception:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Unavailable(f"{self.key!r} cannot be written: the disk is full")
         if error.errno == errno.EOPNOTSUPP and self._sealed:
             return Misconfigured(
                 f"{self.key!r} cannot be encrypted: the file system of the buckets has no extended attributes"
@@ -242,7 +173,7 @@ class Writer:
             return Misconfigured(
                 f"the bucket {self._bucket!r} is on another file system than the other buckets"
             )
-        return Misconfigured(f"{self.key!r} cannot be written: {error.strerror}")
+        return super()._failed(error)
 
 
 def one_at_a_time(bucket: str, key: str) -> threading.Lock:
@@ -266,22 +197,6 @@ def check_expected(here: int, name: str, key: str, expect: Expect) -> None:
         raise WrongState(f"{key!r} has the generation {status.st_mtime_ns}, not {expect}")
 
 
-def sweep(uploads: Path) -> None:
-    """Removes the temporary files of a service that was killed."""
-    for path in uploads.glob(f"{_NEW}*"):
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(file)
-
-
 def read_all(file: int, size: int, write: Callable[[bytes], None]) -> None:
     at = 0
     while at < size:
@@ -298,16 +213,6 @@ def _exists(above: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _copy(source: int, target: int, size: int, at: int) -> int:
-    try:
-        # 64 MB at a time: the call cannot be interrupted.
-        return os.copy_file_range(source, target, min(size, 64 << 20), offset_src=at)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
-    return os.write(target, os.pread(source, min(_PIECE, size), at))
 
 
 def _is_directory(key: str) -> Invalid:

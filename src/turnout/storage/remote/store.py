@@ -25,15 +25,17 @@ _REQUEST = timedelta(minutes=15)
 _VIRTUAL_ONLY = (".myqcloud.com", ".myhuaweicloud.com")
 
 
-def open_store(settings: RemoteSettings, patience: float = PATIENCE) -> "ObjectStore":
-    """Sends no request yet. Raises Misconfigured."""
+def open_store(
+    settings: RemoteSettings, patience: float = PATIENCE, silence: timedelta = _SILENCE
+) -> "ObjectStore":
+    """Sends no request yet. `silence`: the longest time without a byte. Raises Misconfigured."""
     check(settings, f"the settings of {settings.url!r}:")
     if not settings.bucket:
         raise Misconfigured(f"{settings.url!r} has no bucket")
     client: ClientConfig = {
         "allow_http": settings.unencrypted,
         "connect_timeout": _CONNECT,
-        "read_timeout": _SILENCE,
+        "read_timeout": silence,
         "timeout": _REQUEST,
     }
     retry: RetryConfig = {
