@@ -114,7 +114,8 @@ class Calls:
         most = PIECE if request.method == "GET" else -1
         opened = await pools.disk.run(ref.project, self._embedded.read, *ref[:2], ref.project, most)
         info, reading = opened.info, FileStream(opened.file, ref.project)
-        reading.use(opened.pread)
+        if info.sealed:
+            reading.use(opened.pread)
         if not _matches(request, info):
             reading.close()
             return Response(status_code=304)

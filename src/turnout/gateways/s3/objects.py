@@ -62,7 +62,10 @@ async def get(call: S3Call) -> None:
     try:
         conditions.check(call.request, info)
         status, headers, (begin, end) = _head(call, info)
-        if content is None:
+        if content is None and call.sends_files and not info.sealed:
+            await call.start(status, headers)
+            await call.while_allowed(call.send_file(file, begin, end))
+        elif content is None:
             await call.while_allowed(_stream(call, pread, status, headers, begin, end))
         else:
             await call.start(status, headers)
