@@ -27,12 +27,11 @@ while read("data", "go", token())[0] != 200:
 )
 
 
-@pytest.fixture(scope="module", params=["private", "host"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    key = tmp_path_factory.mktemp("ring") / "key"
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    key = tmp_path / "key"
     key.write_text(os.urandom(32).hex())
-    config = f'[engines.local]\nnetwork = "{request.param}"\n[keyring]\n"{KEY}" = {{ file = "{key}" }}\n'
-    with running(config + IMAGES) as one:
+    with running(f'[keyring]\n"{KEY}" = {{ file = "{key}" }}\n{IMAGES}') as one:
         yield one.start()
 
 

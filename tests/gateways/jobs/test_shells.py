@@ -12,9 +12,9 @@ from tests.web.visitor import open_page
 READ = CLIENT + 'print("object", *read("data", "x", token()))'
 
 
-@pytest.fixture(scope="module", params=["private", "host", "none"])
+@pytest.fixture(scope="module", params=["private", "none"])
 def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    engine = 'sandbox = "none"' if request.param == "none" else f'network = "{request.param}"'
+    engine = 'sandbox = "none"' if request.param == "none" else 'network = "private"'
     with running(f"[engines.local]\n{engine}\n") as one:
         one.start()
         one.put("gs://data/x", "hello")
