@@ -12,6 +12,7 @@ import pytest
 from tests.dialects.modelarts.driving import Cloud as Huawei
 from tests.dialects.vertex.driving import Cloud as Google
 from tests.engines.conformance import GREET_PEERS
+from tests.engines.remote.storage_clients import Where, check_clients, site_packages
 from tests.ray.daemons import Ray
 from tests.running import KEY, Service, python_path, running
 
@@ -41,6 +42,7 @@ cluster = "ap-guangzhou"
 
 [images]
 "python:3.11" = "anything"
+"tests/anything:1" = "anything"
 """
 
 
@@ -164,3 +166,7 @@ def test_a_check_of_the_cluster(service: Service, ray: Ray):
     assert results[1]["detail"].startswith("3 with 8 CPU, 2 GPU, ")
     assert results[2]["detail"].endswith(f" on {ray.workers[1]}")
     assert results[3]["what"] == f"a node reaches {service.endpoint}"
+
+
+def test_a_program_reaches_the_buckets_of_its_project(service: Service, ray: Ray):
+    check_clients(Where(service, "pool-ray", site_packages(), (ray.directory,)))

@@ -11,6 +11,7 @@ import pytest
 from tests.dialects.modelarts.driving import Cloud as Huawei
 from tests.dialects.vertex.driving import Cloud as Google
 from tests.engines.conformance import GREET_PEERS
+from tests.engines.remote.storage_clients import Where, check_clients, site_packages
 from tests.running import Service, running
 from tests.slurm.daemons import Slurm
 
@@ -211,3 +212,7 @@ def test_what_a_program_on_a_node_uses(service: Service):
     assert 1 < used["cpuUsage"][0] <= 100
     assert 0 < used["memUsage"][0] < 100
     assert used["npuUtil"] == used["npuMemUsage"] == [-1]
+
+
+def test_a_program_reaches_the_buckets_of_its_project(service: Service, slurm: Slurm):
+    check_clients(Where(service, "pool-slurm", site_packages(), (slurm.directory,)))

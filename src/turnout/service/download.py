@@ -4,11 +4,34 @@ from collections.abc import AsyncIterable, Callable, Coroutine
 from typing import Any
 
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from turnout.errors import Unauthenticated
+from turnout.storage.streams import FileStream, PlainPart
+
+SEND_FILE = "turnout.response.file"
+"""Our extension of ASGI by which the server sends a part of a file. The message says for which project, because
+projects take turns.
+"""
 
 SendTask = Coroutine[Any, Any, None]
+
+
+def sends_files(scope: Scope) -> bool:
+    """Whether the server can send files: it cannot with TLS."""
+    return SEND_FILE in scope.get("extensions", ())
+
+
+def file_message(part: PlainPart) -> Message:
+    """Sends the rest of a response."""
+    size = part.end - part.start
+    return {
+        "type": SEND_FILE,
+        "file": part.descriptor,
+        "offset": part.start,
+        "count": size,
+        "project": part.project,
+    }
 
 
 class Download(StreamingResponse):
@@ -23,9 +46,12 @@ class Download(StreamingResponse):
         self, body: AsyncIterable[bytes], close: Callable[[], None], status: int, headers: dict[str, str]
     ) -> None:
         super().__init__(body, status, headers)
+        self._file = body.plain if isinstance(body, FileStream) else None
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not sends_files(scope):
+            self._file = None
         try:
             sending = super().__call__(scope, receive, send)
             await (self.guard(sending) if self.guard else sending)
@@ -33,3 +59,10 @@ class Download(StreamingResponse):
             return
         finally:
             self._close()
+
+    async def stream_response(self, send: Send) -> None:
+        if self._file is None:
+            await super().stream_response(send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send(file_message(self._file))

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
+from typing import NamedTuple
 
 from turnout import pools
 from turnout.errors import Invalid, TurnoutError
@@ -47,6 +48,13 @@ class ReadAhead:
         return True
 
 
+class PlainPart(NamedTuple):
+    project: str
+    descriptor: int
+    start: int
+    end: int
+
+
 class FileStream:
     """A part of an open file as an asynchronous stream. It owns the descriptor: call `close`."""
 
@@ -56,11 +64,20 @@ class FileStream:
         self._project = project
         self._pool = pool
         self._pread: Callable[[int, int], bytes] = partial(os.pread, descriptor)
+        self._is_plain = True
         self._start = self._end = 0
 
     def use(self, pread: Callable[[int, int], bytes]) -> None:
         """Reads with this function instead of os.pread: see `EmbeddedStore.pread`."""
         self._pread = pread
+        self._is_plain = False
+
+    @property
+    def plain(self) -> "PlainPart | None":
+        """The part of the file, if its bytes are those of the stream."""
+        if not self._is_plain or self._start >= self._end:
+            return None
+        return PlainPart(self._project, self._descriptor, self._start, self._end)
 
     def part(self, start: int, end: int) -> "FileStream":
         self._start, self._end = start, end

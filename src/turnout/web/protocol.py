@@ -8,6 +8,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from turnout.bodies import ARRIVED
+from turnout.service.download import SEND_FILE
+from turnout.web.file_sending import FileSending
 from turnout.web.joined_writes import JoinedWrites
 
 HEAD_BYTES = 96 << 10
@@ -85,6 +87,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """For the head that is arriving, or for the next request to begin, by the loop's clock."""
         self._stalled: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._file: FileSending | None = None
+        """The file that is being sent."""
         self.app = self._paced(self.app)  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -95,6 +99,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._forget_unread()
+        if self._file:
+            self._file.lose()
         super().connection_lost(exc)
         # `app` refers to this object, which would keep the head until the garbage collector finds both.
         self.headers, self.url, self.app = [], b"", None  # type: ignore[assignment]
@@ -223,10 +229,14 @@ class LimitedProtocol(HttpToolsProtocol):
             cycle: RequestResponseCycle = receive.__self__  # type: ignore[attr-defined]
             cycle.transport = responses = self._responses  # type: ignore[assignment]
             scope[ARRIVED] = not cycle.more_body
+            if self.scheme == "http":
+                scope["extensions"] = {SEND_FILE: {}}
 
             async def send_and_wait(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     responses.head_is_next()
+                elif message["type"] == SEND_FILE:
+                    message = await self._send_file(cycle, message)
                 await send(message)
                 if self.flow.write_paused and message.get("more_body"):
                     await self.flow.drain()
@@ -234,6 +244,21 @@ class LimitedProtocol(HttpToolsProtocol):
             await app(scope, receive, send_and_wait)
 
         return paced
+
+    async def _send_file(self, cycle: RequestResponseCycle, message: Message) -> Message:
+        """Returns the message that tells uvicorn the rest."""
+        count = message["count"]
+        if cycle.chunked_encoding is not False or count > cycle.expected_content_length:
+            raise RuntimeError("a file that is sent must fit the Content-Length")
+        self._responses.flush()
+        self._file = FileSending(self.transport, self.flow, STALLED_SECONDS)
+        try:
+            whole = await self._file.send(message["project"], message["file"], message["offset"], count)
+        finally:
+            self._file = None
+        cycle.disconnected = cycle.disconnected or not whole
+        cycle.expected_content_length -= count
+        return {"type": "http.response.body", "more_body": message.get("more_body", False)}
 
     def _may_continue(self, received: int) -> bool:
         """Whether to read more of a body: limited if it is discarded, and refused if it is mostly framing."""

@@ -189,7 +189,7 @@ def test_no_key_of_a_job_is_stored_or_shown(service: Service):
     secrets = [part.encode() for part in key[1:]]
     secrets += [key.address.rpartition(".")[2].encode(), key.token.rpartition(".")[2].encode()]
     job = service.native("/jobs/discreet")["id"]
-    for path in (f"/jobs/{job}", f"/jobs/{job}/explain", f"/jobs/{job}/logs/page", "/audit", "/jobs"):
+    for path in (f"/jobs/{job}", f"/jobs/{job}/explain", f"/jobs/{job}/logs/lines", "/audit", "/jobs"):
         assert not found_in(body(service, "/turnout/v1" + path), secrets), path
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         assert not found_in(contents(process), secrets), process
@@ -223,7 +223,9 @@ def status(service: Service, path: str, bearer: str = "") -> int:
 def body(service: Service, path: str) -> bytes:
     from turnout.access import make_token
 
-    return ask(service, path, make_token(KEY, time.time()))[1]
+    status, content = ask(service, path, make_token(KEY, time.time()))
+    assert status == 200, path
+    return content
 
 
 def ask(service: Service, path: str, bearer: str = "") -> tuple[int, bytes]:

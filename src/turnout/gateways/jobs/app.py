@@ -44,7 +44,7 @@ class JobGateway:
         """The scope with which to call the gateway, if a request to the service's own port is a job's."""
         if scope["type"] != "http":
             return None
-        if scope["path"].startswith(PREFIX):
+        if scope["path"].startswith((PREFIX, metadata.PREFIX)):
             address, slash, path = scope["path"].removeprefix(PREFIX).partition("/")
             return {**scope, "path": slash + path, "raw_path": (slash + path).encode(), _ADDRESS: address}
         authorization = _authorization(scope)

@@ -9,6 +9,7 @@ from starlette.types import Scope
 from turnout.access.job_keys import JobKeys
 from turnout.job import Attempt
 
+PREFIX = "/computeMetadata/"
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _ROOT = "/computeMetadata/v1"
 _SCOPES = (
@@ -32,7 +33,7 @@ class _Identity(NamedTuple):
 
 def owns(scope: Scope) -> bool:
     path = scope["path"]
-    return path.startswith("/computeMetadata/") or (path == "/" and _asks_for_google(scope))
+    return path.startswith(PREFIX) or (path == "/" and _asks_for_google(scope))
 
 
 def answer(request: Request, jobs: JobKeys, attempt: Attempt) -> Response:

@@ -16,6 +16,7 @@ from turnout.gateways.s3.call import ClientDisconnected, S3Call
 from turnout.gateways.s3.errors import S3Error, translate
 from turnout.gateways.s3.sign import verify
 from turnout.service import calls
+from turnout.service.download import sends_files
 from turnout.storage.clients import ClientBucketsOf
 from turnout.storage.source import check_bucket
 
@@ -77,6 +78,7 @@ def app(
         request = http_request(scope)
         api, bucket = apis.addressed(request, domains)
         call = S3Call(request, api, stores(api.scheme), (receive, send), bodies, secrets.token_hex(8))
+        call.sends_files = sends_files(scope)
         try:
             await _answer(call, bucket, None if no_auth else keys, keys.root.project, now())
         except ClientDisconnected:

@@ -15,8 +15,10 @@ from turnout.gateways.s3 import apis, xml
 from turnout.gateways.s3.apis import StorageApi
 from turnout.gateways.s3.body import Body, BodyWriter
 from turnout.gateways.s3.errors import S3Error
+from turnout.service.download import file_message
 from turnout.storage.clients import ClientBuckets
 from turnout.storage.embedded import checksums
+from turnout.storage.streams import PlainPart
 
 PIECE = WINDOW // 2
 
@@ -51,6 +53,8 @@ class S3Call:
         self.source_bucket = ""
         """The bucket that a copy reads."""
         self.started = False
+        self.sends_files = False
+        """Whether the server can send files."""
         self._reading = self._read = False
         self._payload, self._chain = "", None
         self._key: tuple[FindsKeys, str] | None = None
@@ -166,6 +170,10 @@ class S3Call:
 
     async def send(self, data: bytes, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def send_file(self, file: int, start: int, end: int) -> None:
+        """Sends the rest of the response. Only if `sends_files`."""
+        await self._send(file_message(PlainPart(self.project, file, start, end)))
 
     async def disconnected(self) -> None:
         """Returns when the client has closed the connection."""

@@ -60,7 +60,10 @@ async def get(call: S3Call) -> None:
     try:
         conditions.check(call.request, opened.info)
         status, headers, (begin, end) = _head(call, opened.info)
-        if opened.content is None:
+        if opened.content is None and call.sends_files and opened.plain:
+            await call.start(status, headers)
+            await call.while_allowed(call.send_file(opened.file, begin, end))
+        elif opened.content is None:
             await call.while_allowed(_stream(call, opened.pread, status, headers, begin, end))
         else:
             await call.start(status, headers)

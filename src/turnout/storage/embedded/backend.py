@@ -22,7 +22,8 @@ class EmbeddedBackend:
         project = self._project
         descriptor, info = await pools.disk.run(project, self._store.open, self._bucket, key, project)
         stream = FileStream(descriptor, project)
-        stream.use(await pools.disk.run(project, self._store.pread, descriptor, info))
+        if info.sealed:
+            stream.use(await pools.disk.run(project, self._store.pread, descriptor, info))
         start, end = byte_range(range_header, info.size) or (0, info.size)
         return OpenObject(info, start, end, stream.part(start, end), stream.close)
 
