@@ -17,6 +17,7 @@ from tests.gateways.s3.test_cos import refused as refused_by_cos
 from tests.gateways.s3.test_obs import obs
 from tests.stores import READER, S3, FaultyProxy, faulty_proxy, s3, xml
 from turnout.storage import RemoteBuckets, RemoteSettings
+from turnout.storage.remote import objects
 
 __all__ = ["s3", "xml"]
 
@@ -45,8 +46,10 @@ def gateway(s3: S3, xml: Any, proxy: FaultyProxy) -> Iterator[Gateway]:
         "theirs": s3.backing(),
     }
     buckets = {name: msgspec.convert(one, RemoteSettings) for name, one in stores.items()}
-    with open_gateway(remote=RemoteBuckets(buckets, private={"theirs": "other"})) as one:
-        yield one
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects, "_PATIENCE", 0.5)
+        with open_gateway(remote=RemoteBuckets(buckets, private={"theirs": "other"})) as one:
+            yield one
 
 
 @pytest.fixture(scope="module", params=["far", "google"])
