@@ -35,6 +35,10 @@ class Download:
     async def remove(self) -> None:
         await pools.disk.run(pools.OWN, remove, self.directory)
 
+    async def present(self, wanted: list[Descriptor]) -> int:
+        """How many bytes of these layers an earlier try has left."""
+        return (await pools.disk.run(pools.OWN, self._progress, wanted))[0]
+
     def blob(self, layer: Descriptor) -> Path:
         return self.directory / "blobs" / "sha256" / _name(layer)
 
