@@ -13,7 +13,7 @@ from turnout.vault import KeyRing
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives each project a user")
 
 
-@pytest.fixture(params=["none", "bubblewrap", IN_IMAGE])
+@pytest.fixture(params=["none", "bubblewrap", pytest.param(IN_IMAGE, marks=pytest.mark.slow)])
 async def harness(
     base_dir: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[EngineHarness]:

@@ -33,7 +33,7 @@ def readable_code(base_dir: Path) -> Path:
 
 
 @as_root
-@pytest.mark.parametrize("sandbox", ["none", "bubblewrap", IN_IMAGE])
+@pytest.mark.parametrize("sandbox", ["none", "bubblewrap", pytest.param(IN_IMAGE, marks=pytest.mark.slow)])
 def test_everything_works_as_an_ordinary_user(base_dir: Path, readable_code: Path, sandbox: str):
     nobody = pwd.getpwnam("nobody")
     home = base_dir / "home"
