@@ -44,7 +44,11 @@ def test_files_of_any_api_are_submitted_and_listed_together(run_turnout, tmp_pat
     assert failed.out.endswith(" of project default is created.\nvertex\n")
     assert failed.err.startswith("turnout: from-vertex failed: ")
     done = run_turnout("submit", str(tmp_path / "job.json"), "--name", "renamed", "-f")
-    assert (done.code, done.err) == (0, "turnout: renamed succeeded\n")
+    [note, last] = done.err.splitlines()
+    assert note.startswith(
+        "turnout: tia-1.7.0 asks for TensorFlow 1.7.0, MXNet, XGBoost on Python 2.7; here it runs on "
+    )
+    assert (done.code, last) == (0, "turnout: renamed succeeded")
     table = run_turnout("jobs").out.splitlines()
     assert table[0].split() == ["NAME", "API", "PROJECT", "STATE", "CREATED", "RAN", "WHY"]
     assert table[1].split()[:4] == ["renamed", "tia", "default", "succeeded"]
@@ -53,6 +57,25 @@ def test_files_of_any_api_are_submitted_and_listed_together(run_turnout, tmp_pat
     assert [job["name"] for job in listed(run_turnout, "--api", "tia", "-n", "0")] == ["renamed"]
     [row] = yaml.safe_load(run_turnout("jobs", "--api", "tia", "--output", "yaml").out)
     assert row["id"] in run_turnout("jobs", "--output", "wide").out
+
+
+def test_that_another_python_stands_for_an_image_is_said_at_once(run_turnout, service: Service, tmp_path):
+    """By the reply, in the log and in an event."""
+    document = vertex_job("without-image", "echo mine")
+    document["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] = "team/unknown:1"
+    (tmp_path / "job.json").write_text(json.dumps(document))
+    said = "the image team/unknown:1 is not used: this machine's Python runs the program; "
+    made = run_turnout("submit", str(tmp_path / "job.json"), "--follow")
+    assert made.code == 0
+    assert made.err.startswith(f"turnout: {said}")
+    assert made.out.splitlines()[1].startswith(f"[turnout] {said.rstrip('; ')}.")
+    clone = run_turnout("clone", "without-image", "--output", "json")
+    assert clone.err.startswith(f"turnout: {said}")
+    [made] = json.loads(clone.out)
+    assert [note[: len(said)] for note in made["notes"]] == [said]
+    document["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] = "python:3.11"
+    (tmp_path / "job.json").write_text(json.dumps(document))
+    assert run_turnout("submit", str(tmp_path / "job.json")).err == ""
 
 
 def test_a_clone_has_what_was_set(run_turnout, tmp_path):

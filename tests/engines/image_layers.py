@@ -43,35 +43,43 @@ def make_base(root: Path) -> None:
     (root / "etc/os-release").write_text('ID=tests\nPRETTY_NAME="An image of the tests"\n')
 
 
-def make_python(root: Path) -> None:
-    """Debian's Python with its standard library."""
-    version = f"python{_version()}"
-    library = Path("/usr/lib", version)
+def make_python(root: Path, python: str = PYTHON) -> None:
+    """Debian's or another Python with its standard library, in /usr."""
+    library, program = _python(python)
+    version = library.name
     skipped = shutil.ignore_patterns(
-        "test", "tests", "idlelib", "__pycache__", "dist-packages", "config-*", "lib2to3"
+        "test", "tests", "idlelib", "__pycache__", "dist-packages", "site-packages", "config-*", "lib2to3"
     )
     shutil.copytree(
         library, root / f"usr/lib/{version}", symlinks=True, ignore=skipped, ignore_dangling_symlinks=True
     )
     (root / "usr/bin").mkdir(parents=True, exist_ok=True)
-    program = root / f"usr/bin/{version}"
-    shutil.copy(os.path.realpath(PYTHON), program)
+    copied = root / f"usr/bin/{version}"
+    shutil.copy(program, copied)
     for name in ("python3", "python"):
         (root / "usr/bin" / name).symlink_to(version)
-    for file in _libraries([program, *(root / f"usr/lib/{version}/lib-dynload").glob("*.so")]):
+    add_libraries(root, [program, *(library / "lib-dynload").glob("*.so")])
+
+
+def add_libraries(root: Path, programs: list[Path]) -> None:
+    """The shared libraries of the machine that these programs and libraries need."""
+    for file in _libraries(programs):
         target = root / file.relative_to("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
 
 
+def _python(python: str) -> tuple[Path, Path]:
+    """Its standard library, and the program itself: not of an environment, but of what that was made with."""
+    code = "import os, sys, sysconfig; print(sysconfig.get_path('stdlib')); print(os.path.realpath(sys.executable))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    library, program = done.stdout.splitlines()
+    return Path(library), Path(program)
+
+
 def _libraries(programs: list[Path]) -> list[Path]:
     done = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False)
     return sorted({Path(path) for path in re.findall(r"(/\S+\.so\S*)(?= \(0x)", done.stdout)})
-
-
-def _version() -> str:
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    return subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _busybox() -> str:

@@ -70,17 +70,36 @@ class Layout:
     ) -> "Layout":
         """The lowest layer first."""
         blobs = blobs or [gzip.compress(layer, 1, mtime=0) for layer in layers]
+        kind = f"application/vnd.oci.image.layer.v1.{kind}"
+        found = diff_ids or [digest(layer) for layer in layers]
+        return self._image([self.put(blob, kind) for blob in blobs], found, tag, config)
+
+    def image_of(self, *archives: Path, tag: str = "latest", **config: Any) -> "Layout":
+        """The same with large layers: tar archives, which are moved into the layout. They are not compressed."""
+        layers: list[dict[str, Any]] = []
+        for archive in archives:
+            with archive.open("rb") as file:
+                name = hashlib.file_digest(file, "sha256").hexdigest()
+            archive.rename(self.blobs / name)
+            size = (self.blobs / name).stat().st_size
+            kind = "application/vnd.oci.image.layer.v1.tar"
+            layers.append({"mediaType": kind, "digest": f"sha256:{name}", "size": size})
+        return self._image(layers, [one["digest"] for one in layers], tag, config)
+
+    def _image(
+        self, layers: list[dict[str, Any]], diff_ids: list[str], tag: str, config: dict[str, Any]
+    ) -> "Layout":
         document = {
             "architecture": ARCHITECTURE,
             "os": "linux",
             "config": config,
-            "rootfs": {"type": "layers", "diff_ids": diff_ids or [digest(layer) for layer in layers]},
+            "rootfs": {"type": "layers", "diff_ids": diff_ids},
         }
         manifest = {
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "config": self.put(json.dumps(document).encode(), "application/vnd.oci.image.config.v1+json"),
-            "layers": [self.put(blob, f"application/vnd.oci.image.layer.v1.{kind}") for blob in blobs],
+            "layers": layers,
         }
         self.manifest = self.put(json.dumps(manifest).encode(), manifest["mediaType"])
         self.digests = {

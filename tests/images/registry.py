@@ -1,4 +1,4 @@
-"""Debian's docker-registry on loopback, with a directory of its own, and with or without a password."""
+"""Debian's docker-registry on loopback, with a directory of its own, with or without a password and TLS."""
 
 import contextlib
 import http.client
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.certificates import Certificate
 
 USER, PASSWORD = "trainer", "secret"
 _HASH = "$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a"
@@ -44,7 +46,9 @@ class Registry:
 
 
 @contextlib.contextmanager
-def running(directory: Path, password: bool = False) -> Iterator[Registry]:
+def running(
+    directory: Path, password: bool = False, certificate: Certificate | None = None
+) -> Iterator[Registry]:
     directory.mkdir()
     port = free_port()
     config = directory / "config.yml"
@@ -54,6 +58,13 @@ log: {{level: error, accesslog: {{disabled: true}}}}
 storage: {{filesystem: {{rootdirectory: {directory / "data"}}}, delete: {{enabled: true}}}}
 http: {{addr: "127.0.0.1:{port}"}}
 """)
+    if certificate:
+        config.write_text(
+            config.read_text().replace(
+                f'"127.0.0.1:{port}"',
+                f'"127.0.0.1:{port}", tls: {{certificate: {certificate.cert}, key: {certificate.key}}}',
+            )
+        )
     if password:
         (directory / "htpasswd").write_text(f"{USER}:{_HASH}\n")
         with config.open("a") as file:

@@ -61,6 +61,8 @@ def clone(
 
 def created(client: Client, job: Document, follow: bool, output: Form = Form.TABLE) -> None:
     """Shows the new job. With `follow`, waits for its end: exit code 1 unless it succeeds."""
+    for note in job.get("notes", ()):
+        print_error("turnout", note)
     while follow and output is not Form.TABLE and job["ended"] is None:
         job = client.wait(job["id"], "ended")
     job_output.show([job], output, "is created")

@@ -14,7 +14,8 @@ from turnout import pools
 from turnout.child_processes.bootstrap import Identity
 from turnout.errors import Misconfigured, NotFound, NotStored, TurnoutError, WrongState
 from turnout.images import index as records
-from turnout.images.collect import unused
+from turnout.images import space
+from turnout.images.collect import size_of, unused
 from turnout.images.credentials import may_see, registry_for, scope_of
 from turnout.images.download import Download, remove
 from turnout.images.image import Image, Progress
@@ -24,6 +25,7 @@ from turnout.images.layers import Layers
 from turnout.images.pull import Pull, layer_paths
 from turnout.images.reference import LOCAL_TRANSPORTS, Reference, is_internal, parse, transport_of
 from turnout.images.skopeo import Skopeo, Unreachable, not_outside
+from turnout.images.space import DiskFull
 from turnout.limits import Limits
 from turnout.registries import Registry
 
@@ -250,20 +252,51 @@ class ImageCache:
         )
         shared.pull = pull
         try:
-            digest = await pull.run("" if local else _end(source), local)
+            digest = await self._run(pull, "" if local else _end(source), source, shared.report)
         except Unreachable:
             raise  # what was downloaded stays for the next try
-        except TurnoutError:
+        except TurnoutError as error:
             await download.remove()
+            if isinstance(error, DiskFull):
+                pull.needs.clear()
+                await self._drop_unnamed()
             raise
-        except OSError as error:
-            await download.remove()
-            raise NotStored(f"the image {_shown(source)} could not be stored: {error.strerror}") from None
         now = self._clock()
         imported = source.source if local and name != source.source else ""
         self._index.names[key(name, scope)] = NameRecord(name, digest, scope, imported, now, now)
         await self._save()
         shared.report(Progress("done"))
+
+    async def _run(self, pull: Pull, name: str, source: Source, report: OnProgress) -> str:
+        """While the disk is full, images that no job uses make room, the longest unused first."""
+        while True:
+            try:
+                try:
+                    return await pull.run(name, isinstance(source, Archive))
+                except OSError as error:
+                    raise space.not_stored(f"the image {_shown(source)} could not be stored", error) from None
+            except DiskFull as error:
+                deleted = await self._make_room(error.missing)
+                if not deleted:
+                    raise DiskFull(
+                        f"{error.message}, and the cache has no other images that no job uses: "
+                        "`turnout image ls` shows what it has, `turnout image rm NAME` also deletes imported images"
+                    ) from None
+                report(Progress("waiting", message=f"the disk is full: {', '.join(deleted)} made room"))
+
+    async def _make_room(self, missing: int) -> list[str]:
+        """Deletes images that no job uses. Returns their names; none if that would not be enough."""
+        if not self._complete:
+            return []
+        index, held = self._index, self._held()
+        before = size_of(index, held)
+        names = unused(index, held, before - missing)
+        rest = [one.digest for where, one in index.names.items() if where not in names]
+        if before - size_of(index, held, rest) < missing:
+            return []
+        gone = [index.names.pop(where).name for where in names]
+        await self._drop_unnamed()
+        return gone
 
     def _ended(self, where: str, task: "asyncio.Task[None]") -> None:
         self._pulls.pop(where, None)
@@ -365,7 +398,7 @@ class ImageCache:
         try:
             await asyncio.shield(self._saving)
         except OSError as error:
-            raise NotStored(f"{self._file} cannot be written: {error.strerror}") from None
+            raise space.not_stored(f"{self._file} cannot be written", error) from None
 
     async def _write(self) -> None:
         while self._dirty:

@@ -1,5 +1,6 @@
 """Chooses the names to remove from the cache when it is too large. Pure."""
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from turnout.images.index import Index
@@ -20,6 +21,12 @@ def unused(index: Index, held: AbstractSet[str], most_bytes: int) -> list[str]:
         rest = {other.digest for at, other in names if at not in gone}
         kept = {digest for digest in kept if digest in rest or digest in held}
     return gone
+
+
+def size_of(index: Index, held: AbstractSet[str], named: Iterable[str] | None = None) -> int:
+    """Bytes of the images that have a name, or one of these digests, and of those that a job holds."""
+    digests = (one.digest for one in index.names.values()) if named is None else named
+    return _bytes(index, {*digests, *held})
 
 
 def _bytes(index: Index, digests: AbstractSet[str]) -> int:

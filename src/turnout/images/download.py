@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from turnout import pools
+from turnout import chaos, pools
 from turnout.child_processes.bootstrap import Identity
 from turnout.images.fetcher import PARTIAL
 from turnout.images.manifest import Descriptor, Manifest
@@ -34,6 +34,10 @@ class Download:
 
     async def remove(self) -> None:
         await pools.disk.run(pools.OWN, remove, self.directory)
+
+    async def present(self, wanted: list[Descriptor]) -> int:
+        """How many bytes of these layers an earlier try has left."""
+        return (await pools.disk.run(pools.OWN, self._progress, wanted))[0]
 
     def blob(self, layer: Descriptor) -> Path:
         return self.directory / "blobs" / "sha256" / _name(layer)
@@ -71,6 +75,7 @@ class Download:
                 await asyncio.wait([copying], timeout=_LOOK_SECONDS)
                 size, complete = await pools.disk.run(pools.OWN, self._progress, wanted)
                 on_bytes(size, complete)
+                chaos.point("image-downloading")
                 now = asyncio.get_running_loop().time()
                 if size != last:
                     last, since = size, now

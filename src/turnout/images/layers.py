@@ -12,6 +12,7 @@ from turnout.child_processes.child import Child, ChildDied, ChildProgram
 from turnout.errors import NotStored, TurnoutError
 from turnout.images.index import LayerRecord
 from turnout.images.layer import LayerLimits
+from turnout.images.space import DiskFull
 from turnout.images.tar import BadLayer
 from turnout.images.unpacker import Unpack, Unpacked, Unpacking, layer_name
 
@@ -123,10 +124,7 @@ class Layers:
         finally:
             self._free.put_nowait(process)
         if reply.full:
-            raise NotStored(
-                f"the disk of {self._directory.parent} is full: the image could not be unpacked, "
-                "and nothing of it is left"
-            )
+            raise DiskFull(f"the disk of {self._directory.parent} is full: the image could not be unpacked")
         if reply.error:
             raise BadLayer(reply.error)
         return reply

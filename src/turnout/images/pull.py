@@ -1,7 +1,6 @@
 """Brings one image into the cache: manifest, config, the layers that are missing, and then the unpacked layers."""
 
 import asyncio
-import os
 import platform
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnout import chaos, pools
-from turnout.errors import NotStored, TooLarge
+from turnout.errors import TooLarge
+from turnout.images import space
 from turnout.images.download import Download
 from turnout.images.image import Progress
 from turnout.images.index import ImageRecord, Index, LayerRecord
@@ -17,6 +17,7 @@ from turnout.images.layer import LayerLimits
 from turnout.images.layers import Layers
 from turnout.images.manifest import BadImage, Descriptor, Manifest, digest_of, read_config, read_manifest
 from turnout.images.skopeo import Skopeo
+from turnout.images.space import DiskFull
 
 _ARCHITECTURES: Mapping[str, str] = {
     "x86_64": "amd64",
@@ -118,11 +119,13 @@ class Pull:
         wanted = [one.blob for one in missing]
         total, count = sum(one.size for one in wanted), len(manifest.layers)
         present = count - len(wanted)
-        free = await pools.disk.run(pools.OWN, _free, self._download.directory)
-        if total > free:
-            raise NotStored(
-                f"the disk is full: the image's layers have {total} bytes, and {self._download.directory.parent} has "
-                f"{free} bytes left. `turnout image ls` shows what is in the cache, `turnout image rm NAME` makes room"
+        rest = total - await self._download.present(wanted)
+        free = await pools.disk.run(pools.OWN, space.free, self._download.directory)
+        if rest > free:
+            raise DiskFull(
+                f"the disk is full: {rest} bytes of the image's layers are to be fetched, and "
+                f"{self._download.directory.parent} has {free} bytes left",
+                rest - free,
             )
 
         def on_bytes(size: int, complete: int) -> None:
@@ -194,8 +197,3 @@ def _check_digest(raw: bytes, name: str) -> None:
 def _add(values: list[str], value: str) -> None:
     if value not in values:
         values.append(value)
-
-
-def _free(directory: Path) -> int:
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize

@@ -15,10 +15,11 @@ import msgspec
 from turnout import pools
 from turnout.child_processes.bootstrap import Identity
 from turnout.child_processes.child import ChildProgram
-from turnout.errors import Denied, Misconfigured, NotFound, NotStored, TurnoutError, Unavailable
+from turnout.errors import Denied, Misconfigured, NotFound, TurnoutError, Unavailable
 from turnout.images.fetcher import AUTH_FILE, CERTIFICATES, INTERNAL, Fetch
 from turnout.images.manifest import BadImage
 from turnout.images.reference import Reference
+from turnout.images.space import DiskFull
 from turnout.registries import Registry
 
 _PROGRAM = ChildProgram("fetcher of images", "turnout.images.fetcher")
@@ -184,7 +185,7 @@ class Skopeo:
         if why == INTERNAL:
             return not_outside(self._shown, self._place)
         if _FULL.search(why):
-            return NotStored(f"the disk is full: the image {self._shown} could not be stored")
+            return DiskFull(f"the disk is full: the image {self._shown} could not be stored")
         if _TOO_LARGE.search(why) or code == -signal.SIGXFSZ:
             return Unreachable(f"{self._place} sent more than the image's manifest announces")
         if _WRONG.search(why):

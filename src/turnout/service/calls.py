@@ -21,6 +21,7 @@ class ApiCall:
         "job",
         "key",
         "name",
+        "notes",
         "peer",
         "project",
         "recorded",
@@ -39,6 +40,8 @@ class ApiCall:
         self.project = ""
         self.job = 0
         self.subject = ""
+        self.notes: tuple[str, ...] = ()
+        """What the job that it created begins with, for the user."""
         self.code = ""
         """The API's own error code; empty if it is not refused."""
         self.internal = False
@@ -88,6 +91,12 @@ def about(subject: str, job: int = 0) -> None:
     """Sets what the call is about, such as the name of a job, a key or a bucket."""
     if call := _CURRENT.get():
         call.subject, call.job = subject, job
+
+
+def created(notes: tuple[str, ...]) -> None:
+    """`notes`: the notes of the job that the call created."""
+    if call := _CURRENT.get():
+        call.notes = notes
 
 
 def refused(code: str, *, internal: bool = False) -> None:

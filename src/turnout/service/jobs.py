@@ -138,6 +138,7 @@ class Jobs:
         owner = self._name_of(caller.key)
         job = await self._control.create(new, trial, owner, self._line(owner))
         calls.recorded()
+        calls.created(notes)
         return job
 
     async def by_handle(self, caller: Caller, scope: str, handle: str) -> JobView:

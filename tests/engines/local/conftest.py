@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.local.harness import EngineHarness
+from tests.engines.local.harness import IN_IMAGE, EngineHarness, kinds
 
 
 @pytest.fixture
@@ -32,4 +32,11 @@ async def unsandboxed(base_dir: Path) -> AsyncIterator[EngineHarness]:
 @pytest.fixture
 async def sandboxed(base_dir: Path) -> AsyncIterator[EngineHarness]:
     async with EngineHarness(base_dir, sandbox="bubblewrap") as one:
+        yield one
+
+
+@pytest.fixture(params=["bubblewrap", IN_IMAGE])
+async def confined(base_dir: Path, request: pytest.FixtureRequest) -> AsyncIterator[EngineHarness]:
+    """In the sandbox, with and without an image."""
+    async with EngineHarness(base_dir, **kinds(request.param)) as one:
         yield one

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.engines.local.harness import MASTER, EngineHarness, accounts_in, owners
+from tests.engines.local.harness import MASTER, EngineHarness, accounts_in, kinds, owners
 from tests.storage.binding import bind
 from turnout.job import Mount
 from turnout.storage import Storage
@@ -107,7 +107,7 @@ ATTACK_COUNT = 15
 def harness_with_buckets(base_dir: Path, sandbox: str, ring: KeyRing | None = None) -> EngineHarness:
     users = accounts_in(base_dir)
     buckets = Storage(base_dir / "data/buckets", [], base_dir / "data", owners(users), ring=ring)
-    return EngineHarness(base_dir, sandbox=sandbox, storage=buckets, accounts=users, ring=ring)
+    return EngineHarness(base_dir, **kinds(sandbox), storage=buckets, accounts=users, ring=ring)
 
 
 class Sent(NamedTuple):

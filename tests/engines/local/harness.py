@@ -27,6 +27,16 @@ from turnout.vault import KeyRing
 __all__ = ["MASTER", "TIMEOUT", "EngineHarness"]
 
 
+IN_IMAGE = "image"
+"""In place of a sandbox: bubblewrap, and programs run in an image."""
+_IMAGE = "tests/python:1"
+
+
+def kinds(sandbox: str) -> dict[str, str]:
+    """The words for an EngineHarness."""
+    return {"sandbox": "bubblewrap", "image": _IMAGE} if sandbox == IN_IMAGE else {"sandbox": sandbox}
+
+
 class UnrestrictedHostPaths(HostPaths):
     """Storage that has `file://` only, and gives every project every directory."""
 

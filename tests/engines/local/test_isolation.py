@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.engines.local.escapes import harness_with_buckets, send_descriptors, try_attacks
-from tests.engines.local.harness import EngineHarness
+from tests.engines.local.harness import IN_IMAGE, EngineHarness
 from turnout.vault import KeyRing
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives each project a user")
 
 
-@pytest.fixture(params=["none", "bubblewrap"])
+@pytest.fixture(params=["none", "bubblewrap", pytest.param(IN_IMAGE, marks=pytest.mark.slow)])
 async def harness(
     base_dir: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[EngineHarness]:

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.engines.local.harness import EngineHarness, accounts_in, owners
+from tests.engines.local.harness import IN_IMAGE, EngineHarness, accounts_in, kinds, owners
 from tests.storage.binding import bind
 from turnout.engines import Refused
 from turnout.engines.local.users.account import Accounts
@@ -56,7 +56,7 @@ def storage(base_dir: Path, users: Accounts) -> Storage:
     return Storage(data / "buckets", [(base_dir / "host", True)], data, owners(users))
 
 
-@pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
+@pytest.mark.parametrize("sandbox", ["none", "bubblewrap", IN_IMAGE])
 @pytest.mark.parametrize("source", ["cos://b/dir", "file://{base_dir}/host/dir"])
 async def test_a_directory_that_was_replaced_by_a_link_is_not_mounted(
     base_dir: Path, sandbox: str, source: str
@@ -65,7 +65,7 @@ async def test_a_directory_that_was_replaced_by_a_link_is_not_mounted(
     (base_dir / "secret" / "key").write_text("")
     users = accounts_in(base_dir)
     swapping = Swapping(storage(base_dir, users), base_dir / "secret")
-    async with EngineHarness(base_dir, sandbox=sandbox, storage=swapping, accounts=users) as harness:
+    async with EngineHarness(base_dir, **kinds(sandbox), storage=swapping, accounts=users) as harness:
         end = await harness.run("ls", mounts=(Mount(source.format(base_dir=base_dir), "/m"),))
         assert harness.output(end.attempt) == ""
         assert end.cause in {Cause.STAGING, Cause.NOT_FOUND}
@@ -73,7 +73,8 @@ async def test_a_directory_that_was_replaced_by_a_link_is_not_mounted(
 
 
 @pytest.mark.timeout(90)
-async def test_a_link_that_is_swapped_constantly_does_not_lead_out_of_the_mount(base_dir: Path):
+@pytest.mark.parametrize("sandbox", ["bubblewrap", IN_IMAGE])
+async def test_a_link_that_is_swapped_constantly_does_not_lead_out_of_the_mount(base_dir: Path, sandbox: str):
     (base_dir / "secret").mkdir()
     (base_dir / "secret" / "key").write_text("")
     users = accounts_in(base_dir)
@@ -81,7 +82,7 @@ async def test_a_link_that_is_swapped_constantly_does_not_lead_out_of_the_mount(
     top = bind(buckets, "cos://b/", "default", False).path
     top.parent.chmod(0o755)
     top.chmod(0o777)
-    async with EngineHarness(base_dir, sandbox="bubblewrap", storage=buckets, accounts=users) as harness:
+    async with EngineHarness(base_dir, **kinds(sandbox), storage=buckets, accounts=users) as harness:
         attacker = await harness.python(
             SWAP, mounts=(Mount("cos://b/", "/b"),), env={"TRAP": str(base_dir / "secret")}
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.local.harness import MASTER, TIMEOUT, EngineHarness, running_processes
+from tests.engines.local.harness import IN_IMAGE, MASTER, TIMEOUT, EngineHarness, kinds, running_processes
 from tests.engines.local.test_shell import run_command, shell
 from turnout import config
 from turnout.engines.local.machine import network
@@ -64,6 +64,18 @@ async def private(
         yield harness
 
 
+@pytest.fixture(params=["slirp4netns", "pasta", IN_IMAGE])
+async def confined(
+    base_dir: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[EngineHarness]:
+    """The same, and with jobs in an image."""
+    kind = IN_IMAGE if request.param == IN_IMAGE else "bubblewrap"
+    if kind != IN_IMAGE:
+        monkeypatch.setattr(network, "_FORWARDERS", {request.param: request.param})
+    async with EngineHarness(base_dir, **kinds(kind), network="private") as harness:
+        yield harness
+
+
 @pytest.fixture
 def on_loopback() -> Iterator[int]:
     """The port of a server on the machine's own loopback."""
@@ -81,19 +93,19 @@ def outside_server() -> Iterator[tuple[str, int]]:
 
 
 async def test_jobs_reach_neither_each_other_nor_the_machine(
-    private: EngineHarness, on_loopback: int
+    confined: EngineHarness, on_loopback: int
 ) -> None:
-    other = await private.python(LISTEN)
-    port = int((await private.wait_for_output(other, "\n")).split()[1])
-    address = (await private.started(other)).address or ""
+    other = await confined.python(LISTEN)
+    port = int((await confined.wait_for_output(other, "\n")).split()[1])
+    address = (await confined.started(other)).address or ""
     mine = socket.socket(socket.AF_UNIX)
     mine.bind(b"\0turnout-machine-%d" % os.getpid())
     mine.listen()
     hidden = (f"turnout-{port}", f"turnout-machine-{os.getpid()}")
-    subnet = private.engine._machine.network.subnet.removesuffix("0/24")
+    subnet = confined.engine._machine.network.subnet.removesuffix("0/24")
     everywhere = ["127.0.0.1", address, "localhost", _own_address(), *(f"{subnet}{n}" for n in (2, 3, 4))]
     wanted = [(host, number) for host in everywhere for number in (port, on_loopback)]
-    found = await _connect(private, wanted, *hidden)
+    found = await _connect(confined, wanted, *hidden)
     mine.close()
     # pasta does not reject connections to a port on which nobody listens.
     assert set(found.values()) <= {"ConnectionRefusedError", "PermissionError", "OSError", "TimeoutError"}, (
@@ -254,15 +266,15 @@ async def test_a_job_has_no_rights_on_its_network(private: EngineHarness) -> Non
     assert "DONE" not in private.output(end.attempt)
 
 
-async def test_mounts_work_in_a_private_network(private: EngineHarness) -> None:
-    there = private.base_dir / "shared"
+async def test_mounts_work_in_a_private_network(confined: EngineHarness) -> None:
+    there = confined.base_dir / "shared"
     there.mkdir()
     there.chmod(0o777)
     mount = Mount(f"file://{there}", "/data")
-    end = await private.run(
+    end = await confined.run(
         "sh", "-c", "echo here > /data/out; cat /proc/net/dev | grep -c tap0", mounts=(mount,)
     )
-    assert (end.code, private.output(end.attempt)) == (0, "1\n")
+    assert (end.code, confined.output(end.attempt)) == (0, "1\n")
     assert (there / "out").read_text() == "here\n"
 
 

@@ -64,21 +64,21 @@ def calls() -> list[tuple[object, ...]]:
     return [*found, ("ioctl", seccomp.IOCTL[which], 0, 0x5412, 0), ("clone3", seccomp.CLONE3, 0, 0)]
 
 
-async def test_dangerous_calls_are_refused_and_training_works(sandboxed: EngineHarness):
+async def test_dangerous_calls_are_refused_and_training_works(confined: EngineHarness):
     wanted = {str(name): 38 if name == "clone3" else 1 for name, *_ in calls()}
-    end = await sandboxed.run("python", "-c", TRY, json.dumps(calls()))
-    assert json.loads(sandboxed.output(end.attempt)) == wanted
-    end = await sandboxed.run("python", "-c", WORKS)
-    assert sandboxed.output(end.attempt) == "works\n", sandboxed.output(end.attempt, stream=1)
-    end = await sandboxed.run("unshare", "-U", "true")
+    end = await confined.run("python", "-c", TRY, json.dumps(calls()))
+    assert json.loads(confined.output(end.attempt)) == wanted
+    end = await confined.run("python", "-c", WORKS)
+    assert confined.output(end.attempt) == "works\n", confined.output(end.attempt, stream=1)
+    end = await confined.run("unshare", "-U", "true")
     assert end.code != 0
 
 
 @pytest.mark.skipif(MACHINE != "x86_64", reason="other processors have no such calls")
-async def test_calls_of_other_architectures_are_refused(sandboxed: EngineHarness):
-    end = await sandboxed.run("python", "-c", OTHER_ARCHITECTURES)
-    printed = sandboxed.output(end.attempt)
-    assert printed, sandboxed.output(end.attempt, stream=1)
+async def test_calls_of_other_architectures_are_refused(confined: EngineHarness):
+    end = await confined.run("python", "-c", OTHER_ARCHITECTURES)
+    printed = confined.output(end.attempt)
+    assert printed, confined.output(end.attempt, stream=1)
     assert json.loads(printed) == {"32 bits": -errno.ENOSYS, "x32": -errno.ENOSYS}
 
 

@@ -13,11 +13,11 @@ from turnout.dialects import Context
 from turnout.dialects.native import documents, reply
 from turnout.dialects.native.auth import Guard
 from turnout.dialects.native.lookup import find_job
-from turnout.dialects.native.wire import ApiDocument, job_document
+from turnout.dialects.native.wire import ApiDocument, created_document, job_document
 from turnout.errors import AlreadyExists, Invalid
 from turnout.job import Job
 from turnout.job.portable import Converted
-from turnout.service import Caller, JobView
+from turnout.service import Caller, JobView, calls
 
 DEFAULT_LOCATION = "us-central1"
 _LARGEST_DOCUMENT = 10 << 20
@@ -137,7 +137,8 @@ def _decode(body: bytes, kind: type[_Body]) -> _Body:
 
 
 def _created(view: JobView) -> Response:
-    return reply.json(job_document(view.job, view.replicas), 201)
+    call = calls.current()
+    return reply.json(created_document(view.job, view.replicas, call.notes if call else ()), 201)
 
 
 def _location(job: Job) -> str:

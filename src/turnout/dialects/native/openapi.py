@@ -30,6 +30,7 @@ from turnout.dialects.native.wire import (
     ApiDocument,
     AuditPage,
     BucketDocument,
+    CreatedDocument,
     ExplainDocument,
     ExtentDocument,
     JobDetails,
@@ -113,7 +114,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/jobs"): Operation("Jobs of all APIs", JobsDocument, _FILTER),
     ("POST", "/jobs"): Operation(
         "Create a job from a document of any API",
-        JobDocument,
+        CreatedDocument,
         {"name": "replaces the document's", "location": "of a Vertex job"},
         "application/json",
         "201",
@@ -147,7 +148,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/jobs/{job}/documents"): Operation(
         "The job as a request of each API", {"documents": dict[str, ApiDocument]}
     ),
-    ("POST", "/jobs/{job}/clone"): Operation("Create it again, with changes", JobDocument, {}, Clone, "201"),
+    ("POST", "/jobs/{job}/clone"): Operation(
+        "Create it again, with changes", CreatedDocument, {}, Clone, "201"
+    ),
     ("POST", "/jobs/{job}/priority"): Operation("Change its priority", JobDocument, {}, Priority),
     ("GET", "/changes"): Operation("Changes of all jobs as events", EVENTS, {"from": "as Last-Event-ID"}),
     ("GET", "/queue"): Operation("Who holds what, who waits for what", {"engines": list[EngineDocument]}),

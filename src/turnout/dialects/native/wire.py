@@ -118,6 +118,11 @@ class LastLines(msgspec.Struct):
     lines: list[str]
 
 
+class CreatedDocument(JobDocument, kw_only=True):
+    notes: tuple[str, ...]
+    """What differs from what the request asks for, such as an image that the machine's Python stands for."""
+
+
 class ExplainDocument(JobDocument, kw_only=True):
     why: list[str]
     queue: QueuePlace | None
@@ -286,6 +291,10 @@ def line_document(job: Job, line: Line) -> LineDocument:
 
 def job_document(job: Job, replicas: tuple[Replica, ...]) -> JobDocument:
     return JobDocument(**_job_fields(job, replicas))
+
+
+def created_document(job: Job, replicas: tuple[Replica, ...], notes: tuple[str, ...]) -> CreatedDocument:
+    return CreatedDocument(**_job_fields(job, replicas), notes=notes)
 
 
 def job_row(job: Job, labels: dict[str, str]) -> JobRow:
