@@ -18,11 +18,9 @@ from turnout.runner.supervisor import procfs
 from turnout.runner.supervisor.gang import Gang, Replica
 from turnout.runner.supervisor.logs.marks import PlainLog
 from turnout.runner.supervisor.logs.sealed_log import LogEncrypters
-from turnout.runner.supervisor.loop import Loop
 from turnout.runner.supervisor.recovery.journal import Journal, Line
 from turnout.runner.supervisor.recovery.recover import recover
 from turnout.runner.supervisor.replicas import spawn as module
-from turnout.runner.supervisor.replicas.spare_process import SpareProcesses
 from turnout.runner.supervisor.replicas.spares import PENDING, Spares
 from turnout.runner.supervisor.replicas.spawn import spawn
 from turnout.runner.supervisor.replicas.users import OWN
@@ -54,7 +52,7 @@ def replica(attempts: Path) -> Replica:
 def start(replica: Replica, attempts: Path, *argv: str) -> int:
     env = {"PATH": "/usr/bin:/bin", "TURNOUT_REPLICA": replica.key}
     plan = {"argv": list(argv), "env": env, "cwd": "/", "shared": {"maps": {}}}
-    return spawn(replica, plan, Journal(str(attempts.parent)), SpareProcesses(-1, Loop(), lambda pid: None))
+    return spawn(replica, plan, Journal(str(attempts.parent)))
 
 
 def start_and_die(replica: Replica, attempts: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,13 @@
 """Replicas that run in an image."""
 
-import asyncio
-import contextlib
 import json
 import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.engines.local.harness import MASTER, TIMEOUT, EngineHarness
+from tests.engines.local.harness import MASTER, EngineHarness
 from tests.engines.local.test_sandbox import ATTACK
 from tests.engines.local.test_shell import run_command, shell
 from turnout.images import ImageConfig
@@ -208,29 +205,6 @@ async def test_a_killed_supervisor_and_the_next_service(harness: EngineHarness):
             "tests",
         ]
     assert (await harness.ended(attempt)).code == 6
-
-
-async def test_the_process_that_waits_for_the_next_start_is_killed(harness: EngineHarness):
-    before = children(harness.supervisor)
-    assert (await harness.run("true")).code == 0
-    async with asyncio.timeout(TIMEOUT):
-        while not (waiting := children(harness.supervisor) - before):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    for pid in waiting:
-        os.kill(pid, signal.SIGKILL)
-    end = await harness.run("sh", "-c", ". /etc/os-release; echo $ID")
-    assert (end.code, harness.output(end.attempt)) == (0, "tests\n")
-
-
-def children(pid: int) -> set[int]:
-    """Those that are copies of the process."""
-    command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    found: set[int] = set()
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{child}/cmdline").read_bytes() == command:
-                found.add(int(child))
-    return found
 
 
 async def test_a_gang_of_two_images(harness: EngineHarness):

@@ -24,7 +24,6 @@ from .replicas import users
 from .replicas.cgroups import Slots
 from .replicas.limits import InheritedLimits
 from .replicas.processes import ReplicaProcesses
-from .replicas.spare_process import SpareProcesses
 from .replicas.spares import QUIET, Spares, make_directories
 from .replicas.spawn import NotStarted, Plan, make_links, spawn
 from .shells import Shells
@@ -73,7 +72,6 @@ class Supervisor:
         self.logs = ReplicaLogs(self.loop, encrypters, watch_helper, send, self.record)
         self._disk = DiskWatch(self.loop, attempts, self._stop_replicas, watch_helper)
         self.networks = Networks(directory, self.loop, watch_helper, send, lock)
-        self._image_starters = SpareProcesses(lock, self.loop, watch_helper)
         self._shells = Shells(self.loop, self._limits, self.networks, self._processes.watch_shell, send)
 
     def run(self) -> None:
@@ -87,7 +85,6 @@ class Supervisor:
                 self._listeners.close()
                 self.spares.close()
                 self.networks.close()
-                self._image_starters.close()
                 return
             self.loop.run_once(self._run_next, self._prepare_spares)
             if self._urgent or not self._work:
@@ -106,7 +103,7 @@ class Supervisor:
         return not self._connection.is_open and not self.journal.behind
 
     def _prepare_spares(self) -> bool:
-        return self.spares.prepare() or self.networks.order_spare() or self._image_starters.prepare()
+        return self.spares.prepare() or self.networks.order_spare()
 
     def _retry_writes(self) -> None:
         """Writes what did not fit on a full disk."""
@@ -237,7 +234,7 @@ class Supervisor:
         before = procfs.now_in_ticks()
         network = self.networks.assign(replica.gang) if replica.gang.network else None
         with self._limits.applied(plan, replica.slot):
-            replica.pid = spawn(replica, plan, self.journal, self._image_starters, network)
+            replica.pid = spawn(replica, plan, self.journal, network)
         replica.plan = plan if plan.get("shell") else None
         return before
 

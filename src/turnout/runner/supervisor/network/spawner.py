@@ -16,17 +16,19 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from resource import RLIMIT_DATA, RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit, setrlimit
 from typing import Any, NoReturn
 
 from .. import priority, procfs
 from ..descriptors import receive
 from ..diagnostics import log_message
-from ..replicas import limits, users
+from ..replicas import users
 from ..replicas.clone import RESET_SIGNALS, Files
 from . import namespaces
 
 _MESSAGE_BYTES = 1 << 16
 _SECONDS = 10.0
+_LIMITS = (RLIMIT_NOFILE, RLIMIT_NPROC, RLIMIT_DATA)
 
 Request = dict[str, Any]
 
@@ -64,7 +66,8 @@ class Spawner:
             "environment": environment,
             "numbers": list(files),
             "user": user,
-            "limits": limits.inherited(),
+            "limits": [(kind, getrlimit(kind)) for kind in _LIMITS],
+            "cores": list(os.sched_getaffinity(0)),
         }
         message = json.dumps(request).encode()
         if len(message) > _MESSAGE_BYTES:
@@ -125,14 +128,9 @@ class NetworkEntry:
         self._network = network
         self.spawner = spawner
 
-    @property
-    def namespaces(self) -> tuple[int, int]:
-        """The files of its namespaces, for `namespaces.enter`."""
-        return self._user_namespace, self._network
-
     def enter(self) -> None:
         """In a child before its exec. Raises OSError."""
-        namespaces.enter(*self.namespaces)
+        namespaces.enter(self._user_namespace, self._network)
 
     def spawn(
         self, argv: list[str], environment: dict[str, str], files: Files, user: int, key: str
@@ -211,9 +209,15 @@ def _handle(request: Request, files: list[int], home: int) -> int:
 
 @contextlib.contextmanager
 def _limited(request: Request) -> Iterator[None]:
-    own = limits.inherited()
+    own, cores = [(kind, getrlimit(kind)) for kind in _LIMITS], os.sched_getaffinity(0)
     try:
-        limits.set_inherited(request["limits"])
+        for kind, limit in request["limits"]:
+            setrlimit(kind, tuple(limit))
+        if set(request["cores"]) != cores:
+            os.sched_setaffinity(0, request["cores"])
         yield
     finally:
-        limits.set_inherited(own)
+        for kind, limit in own:
+            setrlimit(kind, limit)
+        if set(request["cores"]) != cores:
+            os.sched_setaffinity(0, cores)

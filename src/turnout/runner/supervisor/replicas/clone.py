@@ -39,11 +39,16 @@ def clone_into(
     """
     error_read, error_write = os.pipe2(os.O_CLOEXEC)
     try:
-        pid = fork_into(cgroup, _CLONE_VFORK)
+        flags = _CLONE_VFORK | (_CLONE_INTO_CGROUP if cgroup >= 0 else 0)
+        arguments = struct.pack("<11Q", flags, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, max(cgroup, 0))
+        pid: int = _libc.syscall(_CLONE3, arguments, ctypes.c_size_t(len(arguments)))
         if pid == 0:
             _exec(program, argv, environment, files, error_write, before_exec)
         os.close(error_write)
         error_write = -1
+        if pid < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
         failed = os.read(error_read, 4096).decode(errors="replace")
     finally:
         os.close(error_read)
@@ -53,17 +58,6 @@ def clone_into(
         os.waitid(os.P_PID, pid, os.WEXITED)
         number, _, name = failed.partition(" ")
         raise OSError(int(number), os.strerror(int(number)), name or None)
-    return pid
-
-
-def fork_into(cgroup: int, flags: int = 0) -> int:
-    """Like fork, directly in a cgroup; -1: the supervisor's own. Raises OSError."""
-    flags |= _CLONE_INTO_CGROUP if cgroup >= 0 else 0
-    arguments = struct.pack("<11Q", flags, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, max(cgroup, 0))
-    pid: int = _libc.syscall(_CLONE3, arguments, ctypes.c_size_t(len(arguments)))
-    if pid < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
     return pid
 
 

@@ -9,24 +9,7 @@ from typing import Any
 
 from .cgroups import Slot
 
-Inherited = tuple[list[tuple[int, tuple[int, int]]], list[int]]
-
 _next_core = itertools.count()
-_INHERITED = (RLIMIT_NOFILE, RLIMIT_NPROC, RLIMIT_DATA)
-
-
-def inherited() -> Inherited:
-    """The limits of this process, and the cores that it may use."""
-    return [(kind, getrlimit(kind)) for kind in _INHERITED], sorted(os.sched_getaffinity(0))
-
-
-def set_inherited(wanted: Inherited) -> None:
-    """Gives this process what `inherited` returned in another one."""
-    values, cores = wanted
-    for kind, (soft, hard) in values:
-        setrlimit(kind, (soft, hard))
-    if set(cores) != os.sched_getaffinity(0):
-        os.sched_setaffinity(0, cores)
 
 
 class InheritedLimits:

@@ -13,7 +13,6 @@ from ..recovery.journal import Journal
 from . import roots, seccomp, users
 from .clone import RESET_SIGNALS, BeforeExec, Files, clone_into
 from .mounts import bind_sources, make_mount_points, open_source
-from .spare_process import SpareProcesses
 from .spares import BOX, PENDING, is_pending
 
 Plan = dict[str, Any]
@@ -40,17 +39,11 @@ def make_links(directory: str, plan: Plan, user: int) -> None:
             os.symlink(target, f"{directory}/{name}")
 
 
-def spawn(
-    replica: Replica,
-    plan: Plan,
-    journal: Journal,
-    processes: SpareProcesses,
-    network: NetworkEntry | None = None,
-) -> int:
+def spawn(replica: Replica, plan: Plan, journal: Journal, network: NetworkEntry | None = None) -> int:
     """Returns the id of the new process. Raises NotStarted, or OSError if the supervisor cannot start anything.
 
     The journal says so first, so that a supervisor that takes over knows that the program may have run. `network` is
-    the gang's own, `processes` start what runs in an image.
+    the gang's own.
     """
     assert replica.log
     cgroup = replica.slot.clone_fd if replica.slot else -1
@@ -69,7 +62,7 @@ def spawn(
         replica.starting = True
         kill_point("supervisor.starting")
         if replica.sandboxed:
-            return _spawn_sandbox(replica, plan, replica.log.streams, cgroup, processes, network)
+            return _spawn_sandbox(replica, plan, replica.log.streams, cgroup, network)
         with users.spawning_as(replica.user):
             return _spawn_bare(replica, plan, replica.log.streams, cgroup)
     finally:
@@ -130,7 +123,6 @@ def _spawn_sandbox(
     plan: Plan,
     streams: tuple[int, int],
     cgroup: int,
-    processes: SpareProcesses,
     network: NetworkEntry | None,
 ) -> int:
     directory, shared, options = replica.directory, plan["shared"], plan["sandbox"]
@@ -158,7 +150,7 @@ def _spawn_sandbox(
         with users.acting_as(user):
             _write(f"{directory}/{BOX}/hosts", shared["hosts"])
         files[STATUS_FD] = replica.status
-        pass_file(_ARGUMENTS_FD, _in_memory("" if layers else common + "\0".join(options) + "\0"))
+        pass_file(_ARGUMENTS_FD, _in_memory(common + "\0".join(options) + "\0"))
         if _SECCOMP_OPTION in shared["sandbox"]:
             pass_file(SECCOMP_FD, seccomp.open_program())
         if "passwd" in plan:
@@ -170,14 +162,9 @@ def _spawn_sandbox(
         if layers is not None:
             roots.make_mount_point(shared["stage"])
             roots.make_directories(directory, replica.restarts, user)
-            request = {
-                "argv": argv, "environment": marker, "arguments": _ARGUMENTS_FD, "options": options, "user": user,
-                "mounts": shared["mounts"], "stage": shared["stage"], "layers": layers, "directory": directory,
-                "start": replica.restarts,
-            }  # fmt: skip
-            own_namespaces = network.namespaces if network else ()
-            own_cgroup = cgroup if replica.slot else None
-            return processes.start(request, files, own_namespaces, own_cgroup, replica.key)
+            arguments = files[_ARGUMENTS_FD]
+            enter = lambda: _enter_image(replica, shared, layers, options, arguments, network)  # noqa: E731
+            return _run(bwrap, argv, marker, files, cgroup, enter)
         if not shared["mounts"]:
             if network is None:
                 with users.spawning_as(user):
@@ -196,6 +183,25 @@ def _before_exec(shared: dict[str, Any], user: int, network: NetworkEntry | None
     users.become(user, users.SYS_ADMIN if network and mounts else 0)
     if mounts:
         bind_sources(mounts, shared["stage"], in_user_namespace=network is not None)
+
+
+def _enter_image(
+    replica: Replica,
+    shared: dict[str, Any],
+    layers: list[str],
+    options: list[str],
+    arguments: int,
+    network: NetworkEntry | None,
+) -> None:
+    """In the child, as `_before_exec`. The kernel writes to the overlay's directories with the rights of now."""
+    if network:
+        network.enter()
+    users.become(replica.user, users.MOUNT_OVERLAY if network else 0)
+    bind_sources(shared["mounts"], shared["stage"], in_user_namespace=network is not None)
+    roots.mount(layers, replica.directory, replica.restarts, shared["stage"])
+    placed = roots.place(options, roots.staged(shared["stage"]))
+    os.ftruncate(arguments, 0)
+    os.pwrite(arguments, ("\0".join(placed) + "\0").encode(), 0)
 
 
 def environment(plan: Plan) -> dict[str, str]:
