@@ -51,7 +51,7 @@ CLUSTERS := tests/slurm tests/ray
 CACHES := .pytest_cache/clusters .pytest_cache/kubernetes
 build-kubernetes = $(if $(KUBERNETES),nice -n 19 $(BIN)/python -m tests.kubernetes.build;)
 test-slow: dev $(SLOW)/.setup ## tests that need torch, TensorFlow, a browser, a cluster or minutes
-	$(call debian,bubblewrap slirp4netns passt chromium libfaketime postgresql e2fsprogs skopeo docker-registry nginx-light caddy prometheus $(SLURM))
+	$(call debian,bubblewrap slirp4netns passt chromium libfaketime postgresql e2fsprogs skopeo docker-registry podman crun catatonit nginx-light caddy prometheus $(SLURM))
 	@$(if $(ARGS),$(BIN)/pytest -m slow $(ARGS) || [ $$? -eq 5 ],$(slow_tests))
 
 define slow_tests

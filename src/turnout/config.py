@@ -70,7 +70,7 @@ class LocalEngineSettings(msgspec.Struct, forbid_unknown_fields=True):
     overcommit: float = 4
     """How many times as many cores as the machine has may be allocated."""
     containers: Literal["auto", "sandbox", "podman", "docker", "off"] = "auto"
-    """How jobs run in images: in the sandbox, or not at all."""
+    """How jobs run in images: in the sandbox, by podman, or not at all. `auto`: in the sandbox if there is one."""
     user: str = "turnout-job"
     """The user of the supervisor when the service runs as root. No job runs as this user."""
     uids: str = "auto"
@@ -443,10 +443,10 @@ def _check(settings: Settings) -> None:
             raise Misconfigured(f"[pools.{name}] cluster = {pool.cluster!r} is not known; there are {known}")
     if isinstance(settings.engines.local.gpus, int) and settings.engines.local.gpus < 0:
         raise Misconfigured("[engines.local] gpus must be auto or a whole number of at least 0")
-    if settings.engines.local.containers in ("podman", "docker"):
+    if settings.engines.local.containers == "docker":
         raise Misconfigured(
-            f'[engines.local] containers = "{settings.engines.local.containers}" is not supported: images run in the '
-            'sandbox, without a daemon. Set it to "auto", "sandbox" or "off"'
+            '[engines.local] containers = "docker" is not supported: containers of its daemon are outside of the '
+            'private networks and limits of jobs, and who may use the daemon is root. Set it to "sandbox" or "podman"'
         )
     if settings.engines.local.overcommit <= 0:
         raise Misconfigured("[engines.local] overcommit must be more than 0")

@@ -41,10 +41,12 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield directory / "image"
 
 
-@pytest.fixture(scope="module")
-def service(layout: Path) -> Iterator[Service]:
+@pytest.fixture(scope="module", params=["sandbox", pytest.param("podman", marks=pytest.mark.slow)])
+def service(layout: Path, request: pytest.FixtureRequest) -> Iterator[Service]:
     source = f"oci:{layout}:latest"
     settings = f"""
+[engines.local]
+containers = "{request.param}"
 [images]
 "gcr.io/tests/*" = "{source}"
 "swr.example.com/team/trainer" = "{source}"

@@ -240,8 +240,8 @@ def containers(_: config.Settings) -> Finding:
                 return Finding(CheckStatus.OK, f"{_output([program, '--version'])}, works")
         broken.append(f"{name} ({program}) does not answer")
     if broken:
-        return Finding(CheckStatus.WARN, "; ".join(broken), "not needed: jobs run as processes")
-    return Finding(CheckStatus.MISSING, "neither podman nor docker", "not needed: jobs run as processes")
+        return Finding(CheckStatus.WARN, "; ".join(broken), "not needed: images run in the sandbox")
+    return Finding(CheckStatus.MISSING, "neither podman nor docker", "not needed: images run in the sandbox")
 
 
 def cluster(name: str, settings: config.Settings) -> Finding:

@@ -65,6 +65,8 @@ class Shared(msgspec.Struct, frozen=True, omit_defaults=True):
     """As `sandbox`, for replicas in images."""
     roots: list[tuple[str, ...]] = []
     """The layers of each image."""
+    podman: list[str] = []
+    """Python and the programs of `plan.PodmanTools` that run replicas in images; left out: bubblewrap does."""
 
 
 class GangPlan(msgspec.Struct, frozen=True, tag_field="t", tag="launch", omit_defaults=True):

@@ -79,6 +79,17 @@ class Runtime(NamedTuple):
         return ":".join(filter(None, (shims, self.scripts, SYSTEM_PATH)))
 
 
+class PodmanTools(NamedTuple):
+    """Programs that run a replica's container."""
+
+    python: str
+    """Runs the program between the supervisor and podman."""
+    podman: str
+    crun: str
+    conmon: str
+    catatonit: str
+
+
 class Layout(NamedTuple):
     """Settings that all replicas of an engine share."""
 
@@ -86,6 +97,8 @@ class Layout(NamedTuple):
     """Bubblewrap and the options that never change; empty: no sandbox."""
     image_sandbox: tuple[str, ...] = ()
     """The same for replicas that run in an image; empty: they cannot."""
+    podman: PodmanTools | None = None
+    """Runs replicas in images; None: bubblewrap does."""
     processes: int = 4096
     log_bytes: int = 1 << 30
     disk: int = 0
@@ -179,7 +192,8 @@ def plan_gang(
     if images:
         options = "".join(option + "\0" for option in layout.image_sandbox)
         roots = [image.layers for image in images.values()]
-        shared = msgspec.structs.replace(shared, image_sandbox=options, roots=roots)
+        podman = list(layout.podman or ())
+        shared = msgspec.structs.replace(shared, image_sandbox=options, roots=roots, podman=podman)
     return GangPlan(
         str(launch.attempt),
         note,
@@ -289,6 +303,8 @@ def _in_image(member: Member, image: ImageRoot) -> ReplicaPlan:
     for path in member.scratch:
         options += ("--dir", path)
     options += _binds(member)
+    if layout.podman:
+        _check_for_podman(options)
     own = {"PATH": image_rules.DEFAULT_PATH, "HOME": user.home, **_names(user.name), **dict(image.env)}
     if member.gpus and layout.gpu_devices:
         own |= _add_gpus(member, options, own | member.role.env)
@@ -298,6 +314,12 @@ def _in_image(member: Member, image: ImageRoot) -> ReplicaPlan:
     own |= {f"TURNOUT_MOUNT_{number}": bind.target for number, bind in enumerate(member.binds)}
     own |= convention(member.launch.dialect).variables(member.launch, member.gang, member.rank)
     return _replica(member, argv, own, "/", sandbox=options)
+
+
+def _check_for_podman(options: list[str]) -> None:
+    for text in options:
+        if ":" in text:
+            raise Impossible(f"podman cannot mount a path with a colon: {text[:200]!r}")
 
 
 def _add_gpus(member: Member, options: list[str], env: Mapping[str, str]) -> dict[str, str]:

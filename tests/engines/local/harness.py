@@ -16,7 +16,7 @@ from turnout.engines.local import LocalEngine
 from turnout.engines.local.data.staging import MountSources
 from turnout.engines.local.users import ownership
 from turnout.engines.local.users.account import Accounts, accounts
-from turnout.job import Launch, Synced
+from turnout.job import Launch, Mount, Synced
 from turnout.paths import Paths
 from turnout.storage import Bound, HostPath, Mounted, Resolved
 from turnout.storage.host import HostDirectory, HostPaths
@@ -24,7 +24,7 @@ from turnout.storage.owners import Owners
 from turnout.storage.source import parse
 from turnout.vault import KeyRing
 
-__all__ = ["MASTER", "TIMEOUT", "EngineHarness"]
+__all__ = ["MASTER", "TIMEOUT", "EngineHarness", "PodmanHarness"]
 
 
 IN_IMAGE = "image"
@@ -126,6 +126,20 @@ class EngineHarness(Harness):
     @property
     def supervisor(self) -> int:
         return self.engine.supervisor_pid
+
+
+class PodmanHarness(EngineHarness):
+    """All programs run in an image, by podman."""
+
+    def __init__(self, base_dir: Path) -> None:
+        super().__init__(base_dir, "tests/python:1", sandbox="bubblewrap", containers="podman")
+
+    def launch(
+        self, *argv: str, mounts: tuple[Mount, ...] = (), working_dir: str = "", **details: Any
+    ) -> Launch:
+        """Programs begin in their first mount, as they do without an image."""
+        first = mounts[0].target if mounts else ""
+        return super().launch(*argv, mounts=mounts, working_dir=working_dir or first, **details)
 
 
 def in_image(launch: Launch, image: str) -> Launch:

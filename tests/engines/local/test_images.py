@@ -20,9 +20,9 @@ KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="test_ordinary_user does what an ordinary user can")
 
 
-@pytest.fixture
-async def harness(base_dir: Path) -> AsyncIterator[EngineHarness]:
-    async with EngineHarness(base_dir, IMAGE, sandbox="bubblewrap") as one:
+@pytest.fixture(params=["sandbox", pytest.param("podman", marks=pytest.mark.slow)])
+async def harness(base_dir: Path, request: pytest.FixtureRequest) -> AsyncIterator[EngineHarness]:
+    async with EngineHarness(base_dir, IMAGE, sandbox="bubblewrap", containers=request.param) as one:
         yield one
 
 
@@ -78,6 +78,10 @@ async def test_attacks_fail_as_they_do_without_an_image(harness: EngineHarness, 
     home = harness.paths.replica(attempt, MASTER)
     shown = {source for source, _ in found["mounts"] if source.startswith(str(harness.paths.data))}
     own = {f"{home}/space/{name}" for name in ("box/out", "box/hosts")}
+    # Podman shows the same pipes once more.
+    own |= {
+        path for path in shown if path in {f"{home}/space/box/out/{name}" for name in ("stdout", "stderr")}
+    }
     assert shown == own | {source for source in shown if source.startswith(f"{harness.paths.runtimes}/")}
     assert found["descriptors"] == ["0", "1", "2", "3"]
 
@@ -177,6 +181,15 @@ async def test_mounts_hosts_and_scratch_directories(harness: EngineHarness, base
     assert f" {host}\n" in harness.output(end.attempt)
     path = "/home/ma-user/x"
     assert harness.engine.read_scratch_file(end.attempt, MASTER, path, 100) == b"x\n"
+
+
+async def test_a_start_that_is_repeated_while_the_image_is_fetched(harness: EngineHarness):
+    """The controller repeats one when the supervisor was away."""
+    launch = harness.launch("echo", "once")
+    for _ in range(3):
+        await harness.engine.start(launch)
+    await harness.ended(launch.attempt)
+    assert harness.output(launch.attempt) == "once\n"
 
 
 async def test_a_restart_in_place_keeps_the_root(harness: EngineHarness):

@@ -215,6 +215,8 @@ class LocalEngine:
         return ""
 
     async def start(self, launch: Launch) -> None:
+        if launch.attempt in self._starting:
+            return
         if why := self.refuses(launch):
             raise Refused(why)
         if launch.spec.key and launch.spec.logs:

@@ -39,6 +39,8 @@ class Replica:
         self.sandboxed = sandboxed
         self.user = gang.user
         self.pid = 0
+        self.program = ""
+        """The first word of its command line; unknown of an adopted replica."""
         self.plan: dict[str, Any] | None = None
         """Kept only where shells may be opened. An adopted replica has none."""
         self.start_time = 0
@@ -197,6 +199,8 @@ class SandboxStatus:
     def __init__(self, fd: int) -> None:
         self.init_pid: int | None = None
         self.code: int | None = None
+        self.podman = False
+        """Podman runs the program, in a container below the first process."""
         self.at = 0
         with contextlib.suppress(OSError, ValueError):
             self.at = os.fstat(fd).st_mtime_ns
@@ -204,6 +208,7 @@ class SandboxStatus:
                 fields = json.loads(line)
                 self.init_pid = fields.get("child-pid", self.init_pid)
                 self.code = fields.get("exit-code", self.code)
+                self.podman = self.podman or bool(fields.get("podman"))
 
     @property
     def exit(self) -> Exit | None:
@@ -227,8 +232,14 @@ def exit_from_shell_code(code: int) -> Exit:
 
 
 def sandbox_failure(replica: Replica) -> tuple[str, int | None, str]:
-    """Cause, code and message for a sandbox that never ran its program. Bubblewrap wrote the reason to stderr."""
-    errors = [text for text in _end_of_stderr(replica).splitlines() if text.startswith("bwrap: ")]
+    """Cause, code and message for a sandbox that never ran its program. Bubblewrap or podman wrote the reason to
+    stderr.
+    """
+    errors = [
+        text for text in _end_of_stderr(replica).splitlines() if text.startswith(("bwrap: ", "Error: "))
+    ]
+    if errors and errors[-1].startswith("Error: "):
+        return STAGING, None, f"podman could not make the container: {errors[-1].removeprefix('Error: ')}"
     last = errors[-1].removeprefix("bwrap: ") if errors else ""
     failed = re.fullmatch(r"execvp (.*): ([^:]*)", last)
     if failed is None:
@@ -236,6 +247,20 @@ def sandbox_failure(replica: Replica) -> tuple[str, int | None, str]:
     if failed[2] == os.strerror(2):
         return NOT_FOUND, 127, f"{failed[1]}: no such program, or its interpreter is missing"
     return NOT_FOUND, 126, f"{failed[1]}: cannot be run: {failed[2]}"
+
+
+def container_failure(replica: Replica) -> tuple[int, str] | None:
+    """Exit code and message if the first process of a container could not run the program. It wrote that to stderr, and
+    ended with code 1. None: the program ran.
+    """
+    lines = _end_of_stderr(replica).splitlines()
+    failed = re.fullmatch(r"ERROR \(catatonit:\d+\): failed to exec pid1: (.*)", lines[-1]) if lines else None
+    if failed is None:
+        return None
+    name = replica.program or "the program"
+    if failed[1] == os.strerror(2):
+        return 127, f"{name}: no such program, or its interpreter is missing"
+    return 126, f"{name}: cannot be run: {failed[1]}"
 
 
 def _end_of_stderr(replica: Replica) -> str:

@@ -125,6 +125,18 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def init_of_container(first: int) -> int | None:
+    """The first process of the container that podman runs below the process `first`; None: it does not run yet."""
+    for parent in children(first):
+        for pid in children(parent):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:
+                numbers = next((line.split()[1:] for line in file if line.startswith("NSpid:")), [])
+                # In the namespaces of this process, of `first`, and of the container.
+                if numbers[2:] == ["1"]:
+                    return pid
+    return None
+
+
 def descendants(root: int, most: int) -> list[int]:
     """All descendants, up to about `most`."""
     found = [root]

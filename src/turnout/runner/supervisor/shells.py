@@ -143,10 +143,13 @@ def _program(replica: Replica) -> int:
         raise NoShell(f"{replica.name} is not running")
     if not replica.sandboxed:
         return replica.pid
-    init_pid = SandboxStatus(replica.status).init_pid
+    status = SandboxStatus(replica.status)
+    init_pid = status.init_pid
     if init_pid is None or procfs.marker(init_pid) != replica.key:
         raise NotReady(f"{replica.name} has just started; try again in a moment")
-    born = [(procfs.start_time(pid) or 0, pid) for pid in procfs.children(init_pid)]
+    if status.podman:
+        init_pid = procfs.init_of_container(init_pid)
+    born = [(procfs.start_time(pid) or 0, pid) for pid in procfs.children(init_pid)] if init_pid else []
     if not born:
         raise NotReady(f"{replica.name} has just started; try again in a moment")
     return min(born)[1]

@@ -236,6 +236,7 @@ class Supervisor:
         with self._limits.applied(plan, replica.slot):
             replica.pid = spawn(replica, plan, self.journal, network)
         replica.plan = plan if plan.get("shell") else None
+        replica.program = plan["argv"][0]
         return before
 
     def adopt(self, replica: Replica, pidfd: int | None) -> None:

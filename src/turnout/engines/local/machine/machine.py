@@ -5,13 +5,14 @@ from typing import NamedTuple
 from turnout.config import Settings
 from turnout.engines.local.data.copies import revoke_access_of_others
 from turnout.engines.local.environments.environments import Environments
-from turnout.engines.local.machine import network, sandbox
+from turnout.engines.local.machine import network, podman, sandbox
 from turnout.engines.local.machine.network import JobNetwork
 from turnout.engines.local.machine.node import find_gpus, gpu_driver, node
 from turnout.engines.local.machine.runtimes import Runtimes
 from turnout.engines.local.users import account, ownership
 from turnout.engines.local.users.account import Accounts, check_access
 from turnout.engines.local.users.job_users import JobUsers
+from turnout.errors import Misconfigured
 from turnout.job import Node
 from turnout.paths import Paths
 from turnout.runner.plan import Layout
@@ -44,9 +45,15 @@ def prepare(paths: Paths, settings: Settings, accounts: Accounts | None = None) 
     no_images = "" if command else "that needs a sandbox of bubblewrap"
     if settings.engines.local.containers == "off":
         no_images = 'the settings have [engines.local] containers = "off"'
+    wants_podman = settings.engines.local.containers == "podman"
+    if wants_podman and not command:
+        raise Misconfigured(
+            '[engines.local] containers = "podman" needs bubblewrap for jobs without an image'
+        )
     layout = Layout(
         sandbox=command,
         image_sandbox=sandbox.image_options(etc, command) if command else (),
+        podman=podman.find(accounts.anyone) if wants_podman else None,
         processes=settings.limits.processes,
         log_bytes=settings.limits.log_bytes,
         disk=settings.limits.disk,

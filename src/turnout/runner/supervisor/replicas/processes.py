@@ -10,7 +10,17 @@ from typing import Protocol
 
 from .. import procfs
 from ..diagnostics import log_message, run_safely
-from ..gang import EXIT, LOST, OUT_OF_MEMORY, Replica, SandboxStatus, exit_from_shell_code, sandbox_failure
+from ..gang import (
+    EXIT,
+    LOST,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    Replica,
+    SandboxStatus,
+    container_failure,
+    exit_from_shell_code,
+    sandbox_failure,
+)
 from ..loop import EDGE, READ, Loop
 
 _RETRY_SECONDS = 0.005
@@ -287,10 +297,13 @@ def _find_outcome(replica: Replica) -> tuple[str, str, int]:
         elif replica.exit and replica.exit.code is not None:
             replica.exit = exit_from_shell_code(replica.exit.code)
         at = status.at if replica.adopted and status.code is not None else 0
-        if never_ran:
+        if never_ran and not (replica.slot and replica.slot.memory_kills()):
             cause, code, message = sandbox_failure(replica)
             replica.exit = procfs.Exit(code, None)
             return cause, message, 0
+        if status.podman and status.code == 1 and (not_run := container_failure(replica)):
+            replica.exit = procfs.Exit(not_run[0], None)
+            return NOT_FOUND, not_run[1], at
     failed = replica.exit is None or replica.exit != (0, None)
     if replica.slot and failed and replica.slot.memory_kills():
         return OUT_OF_MEMORY, f"{replica.name} needed more than its {replica.slot.memory} bytes of memory", at

@@ -20,8 +20,8 @@ ROOT = "space/root"
 """In the replica's directory: what it writes in its root, and what the overlay needs for that."""
 UPPER = f"{ROOT}/upper"
 """Files that it has made or changed, at their paths."""
-_STAGED = "root"
-"""The mount point of the overlay, below the stage."""
+ROOT_MOUNT, PODMAN_MOUNT = "root", "podman"
+"""Mount points below the stage: of the overlay, and of what podman stores."""
 
 _DIRECTORY = PATH | os.O_DIRECTORY
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: see `clone`
@@ -41,18 +41,18 @@ _BINDS = frozenset({"--bind", "--ro-bind", "--dev-bind"})
 
 def staged(stage: str) -> str:
     """Where the overlay is mounted."""
-    return f"{stage}/{_STAGED}"
+    return f"{stage}/{ROOT_MOUNT}"
 
 
-def make_mount_point(stage: str) -> None:
-    """Makes the mount point of the overlay. Outside of a replica's mount namespace it stays empty."""
+def make_mount_point(stage: str, name: str) -> None:
+    """Outside of a replica's mount namespace it stays empty."""
     try:
-        os.mkdir(staged(stage), 0o700)
+        os.mkdir(f"{stage}/{name}", 0o700)
     except FileExistsError:
         pass
     except FileNotFoundError:
         os.mkdir(stage, STAGE_MODE if users.uids() else 0o700)
-        os.mkdir(staged(stage), 0o700)
+        os.mkdir(f"{stage}/{name}", 0o700)
 
 
 def make_directories(directory: str, start: int, user: int) -> None:

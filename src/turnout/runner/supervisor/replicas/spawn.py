@@ -10,7 +10,7 @@ from ..gang import Replica
 from ..logs.sealed_log import SealedLog
 from ..network.spawner import NetworkEntry
 from ..recovery.journal import Journal
-from . import roots, seccomp, users
+from . import podman_client, roots, seccomp, users
 from .clone import RESET_SIGNALS, BeforeExec, Files, clone_into
 from .mounts import bind_sources, make_mount_points, open_source
 from .spares import BOX, PENDING, is_pending
@@ -22,6 +22,11 @@ _ARGUMENTS_FD, STATUS_FD, _PASSWD_FD, _SPILL_FD, SECCOMP_FD = 3, 4, 5, 6, 7
 _EMPTY = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags that empty a file. The open never waits, whatever a job has put there."""
 _SECCOMP_OPTION = f"\0--seccomp\0{SECCOMP_FD}\0"
+
+
+with open(podman_client.__file__, encoding="utf-8") as _file:
+    PODMAN_CLIENT = _file.read()
+"""The program that runs podman. It is read while the supervisor may still read everything."""
 
 
 class NotStarted(Exception):
@@ -128,6 +133,7 @@ def _spawn_sandbox(
     directory, shared, options = replica.directory, plan["shared"], plan["sandbox"]
     user = replica.user
     layers: list[str] | None = shared["roots"][plan["root"]] if "root" in plan else None
+    podman: list[str] = shared.get("podman", [])
     bwrap, _, common = shared["sandbox" if layers is None else "image_sandbox"].partition("\0")
     if layers is not None:
         options = ["--bind", roots.staged(shared["stage"]), "/", *common.split("\0")[:-1], *options]
@@ -160,8 +166,11 @@ def _spawn_sandbox(
         if shared["mounts"]:
             make_mount_points(shared["stage"], len(shared["mounts"]))
         if layers is not None:
-            roots.make_mount_point(shared["stage"])
+            roots.make_mount_point(shared["stage"], roots.ROOT_MOUNT)
             roots.make_directories(directory, replica.restarts, user)
+            if podman:
+                roots.make_mount_point(shared["stage"], roots.PODMAN_MOUNT)
+                bwrap, argv = podman[0], _podman_command(podman, replica.key, shared["stage"], plan["argv"])
             arguments = files[_ARGUMENTS_FD]
             enter = lambda: _enter_image(replica, shared, layers, options, arguments, network)  # noqa: E731
             return _run(bwrap, argv, marker, files, cgroup, enter)
@@ -173,6 +182,12 @@ def _spawn_sandbox(
                 replica.spawner = network.spawner
                 return pid
         return _run(bwrap, argv, marker, files, cgroup, lambda: _before_exec(shared, user, network))
+
+
+def _podman_command(tools: list[str], key: str, stage: str, argv: list[str]) -> list[str]:
+    python, *programs = tools
+    state = f"{stage}/{roots.PODMAN_MOUNT}"
+    return [python, "-I", "-S", "-c", PODMAN_CLIENT, key, state, *programs, "--", *argv]
 
 
 def _before_exec(shared: dict[str, Any], user: int, network: NetworkEntry | None) -> None:
