@@ -127,7 +127,8 @@ async def _in_thread(project: str, work: Callable[[], int]) -> int:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled:
-        task.cancelled() or task.exception()
+        if not task.cancelled():
+            task.exception()
         raise cancelled
     return task.result()
 
