@@ -145,7 +145,7 @@ async def _open(
             yield Service(app, stopping, parts.jobs.counts)
     finally:
         removals.close()
-        await pages.dashboards.close()
+        await pages.program_pages.close()
         await parts.close()
         await engines.close()
         await close_base(base)

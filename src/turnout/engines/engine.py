@@ -31,7 +31,7 @@ class Traits(NamedTuple):
 
 class Engine(Protocol):
     """The controller calls these methods, except those that read for users: `runtime`, `log`, `read_scratch_file`,
-    `follow`, `shell` and `dashboard`.
+    `follow`, `shell` and `program_page`.
     """
 
     traits: Traits
@@ -123,6 +123,6 @@ class Engine(Protocol):
         """A shell beside the replica's program, which ends with the replica. Raises WrongState or Unreachable."""
         ...
 
-    async def dashboard(self, attempt: Attempt, replica: Replica) -> socket | None:
+    async def program_page(self, attempt: Attempt, replica: Replica) -> socket | None:
         """A connection to the web page that the program serves; None: it serves none now. Raises OSError as well."""
         ...

@@ -95,6 +95,6 @@ def _parts(spec: Spec) -> dict[str, bool]:
         "the log export": spec.logs is not None,
         "the notification": spec.notify is not None,
         "shells": spec.opens_shells,
-        "the program's own page": spec.dashboard,
+        "the program's own page": spec.program_page,
         "the encryption key": bool(spec.key),
     }

@@ -160,7 +160,7 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Keep the workspace after the end, and open shells."""
     shell: bool = False
     """Users may open shells in its running replicas."""
-    dashboard: bool = False
+    program_page: bool = msgspec.field(default=False, name="dashboard")
     """The lead has a port for a page that users may open while it runs."""
     key: str = ""
     """The key of the ring that encrypts the job's stored data; empty: not encrypted."""

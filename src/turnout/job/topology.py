@@ -13,7 +13,7 @@ TF_CONFIG = "TF_CONFIG"
 CLUSTER_SPEC = "CLUSTER_SPEC"
 """Vertex' map, with the roles' own names."""
 DASHBOARD_PORT = "AIP_DASHBOARD_PORT"
-"""The port on which the lead of a job with a dashboard may listen. Google documents no name for it; this is ours."""
+"""The port on which the lead may listen with a page of its own. Google documents no name for it; this is ours."""
 
 _EVALUATOR = "evaluator"
 """A task in TensorFlow, but not a member of the cluster."""

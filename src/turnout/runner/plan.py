@@ -454,7 +454,7 @@ def _environment(member: Member) -> dict[str, str]:
         env |= variables(
             member.gang, member.rank, dialect.by_name and bool(member.layout.sandbox) and member.layout.names
         )
-    if member.launch.spec.dashboard and member.rank == 0:
+    if member.launch.spec.program_page and member.rank == 0:
         env[DASHBOARD_PORT] = str(member.me.ports[-1])
     if member.gpus or member.layout.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, member.gpus))

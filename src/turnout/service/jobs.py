@@ -82,8 +82,8 @@ class BrowserTargets(NamedTuple):
 
     shells: tuple[str, ...] = ()
     """Names of replicas."""
-    dashboard: str = ""
-    """The name of the replica with a dashboard; empty: none."""
+    program_page: str = ""
+    """The name of the replica whose program may have a page; empty: none."""
 
 
 SEARCH_LABEL = "search"
@@ -324,7 +324,7 @@ class Jobs:
         if view.job.state is not State.RUNNING or not running:
             return BrowserTargets()
         spec = await self.spec(view)
-        lead = str(lead_of(spec)) if spec.dashboard else ""
+        lead = str(lead_of(spec)) if spec.program_page else ""
         return BrowserTargets(tuple(running) if spec.opens_shells else (), lead if lead in running else "")
 
     async def shell(self, caller: Caller, job_id: int, replica: str, size: Size) -> Terminal:
@@ -360,16 +360,16 @@ class Jobs:
             except TimeoutError:
                 return ""
 
-    async def dashboard(self, caller: Caller, job_id: int) -> socket | None:
-        """A connection to the lead replica's dashboard; None until it listens. Raises like `shell`, and OSError."""
+    async def program_page(self, caller: Caller, job_id: int) -> socket | None:
+        """A connection to the page of the lead's program; None until it listens. Raises like `shell`, and OSError."""
         view = await self.by_id(caller, job_id)
         spec = await self.spec(view)
-        if not spec.dashboard:
+        if not spec.program_page:
             raise Denied(
-                f"job {job_id} was created without a dashboard: create it with enableDashboardAccess"
+                f"job {job_id} was created without enableDashboardAccess, so its program has no page"
             )
         engine = self._engines.of(view.job.cluster)
-        return await engine.dashboard(view.job.current, _running(view, str(lead_of(spec))))
+        return await engine.program_page(view.job.current, _running(view, str(lead_of(spec))))
 
     def closing(self) -> bool:
         return self._control.changes.closed

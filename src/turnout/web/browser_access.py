@@ -8,7 +8,7 @@ from turnout.access import Keys
 from turnout.access.tickets import Grant, Tickets
 from turnout.errors import Denied
 
-SHELL, DASHBOARD = "shell", "dashboard"
+SHELL, PROGRAM_PAGE = "shell", "program page"
 
 
 class BrowserAccess:

@@ -4,8 +4,8 @@ from urllib.parse import quote, urlsplit
 
 from turnout.access.tickets import Grant
 from turnout.service import Caller, Jobs, JobView
-from turnout.web.browser_access import DASHBOARD, SHELL, BrowserAccess
-from turnout.web.dashboards import TICKET, Dashboards
+from turnout.web.browser_access import PROGRAM_PAGE, SHELL, BrowserAccess
+from turnout.web.program_pages import TICKET, ProgramPages
 from turnout.web.shell import SHELLS
 
 DASHBOARD_SUFFIX = ":dashboard"
@@ -13,10 +13,10 @@ DASHBOARD_SUFFIX = ":dashboard"
 
 
 class BrowserLinks:
-    def __init__(self, jobs: Jobs, browser_access: BrowserAccess, dashboards: Dashboards) -> None:
+    def __init__(self, jobs: Jobs, browser_access: BrowserAccess, program_pages: ProgramPages) -> None:
         self._jobs = jobs
         self._access = browser_access
-        self._dashboards = dashboards
+        self._program_pages = program_pages
 
     async def uris(self, caller: Caller, view: JobView, base: str) -> dict[str, str]:
         """By the replicas' names. `base` is the URL of this service for the caller: `http://127.0.0.1:8470`.
@@ -30,11 +30,13 @@ class BrowserLinks:
             ticket = self._access.issue(Grant(SHELL, row.project, row.id, replica, caller.key))
             path = f"{SHELLS}/{quote(row.project, safe='')}/{row.id}/{quote(replica, safe='')}"
             uris[replica] = f"{base}{path}?ticket={ticket}"
-        if found.dashboard:
-            ticket = self._access.issue(Grant(DASHBOARD, row.project, row.id, found.dashboard, caller.key))
-            port = await self._dashboards.open(row.project, row.id)
-            root = f"{self._dashboards.scheme}://{_host(base)}:{port}/"
-            uris[found.dashboard + DASHBOARD_SUFFIX] = f"{root}?{TICKET}={ticket}"
+        if found.program_page:
+            ticket = self._access.issue(
+                Grant(PROGRAM_PAGE, row.project, row.id, found.program_page, caller.key)
+            )
+            port = await self._program_pages.open(row.project, row.id)
+            root = f"{self._program_pages.scheme}://{_host(base)}:{port}/"
+            uris[found.program_page + DASHBOARD_SUFFIX] = f"{root}?{TICKET}={ticket}"
         return uris
 
 

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from turnout.errors import Denied, TurnoutError
 from turnout.service import Caller, Jobs
-from turnout.web.browser_access import DASHBOARD, BrowserAccess, wrong_link
+from turnout.web.browser_access import PROGRAM_PAGE, BrowserAccess, wrong_link
 from turnout.web.protocol import STALLED_SECONDS
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Head(NamedTuple):
         return b"upgrade" in self.get(b"connection").lower()
 
 
-class Dashboards:
+class ProgramPages:
     """`files`: the certificate and its key, if TLS is on."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Dashboards:
         if context and self._files:
             context.load_cert_chain(*self._files)
         server = await asyncio.start_server(connected, self._host, 0, limit=_HEAD_BYTES, ssl=context)
-        watching = asyncio.create_task(self._close_with(Caller("dashboard", project), job_id, server))
+        watching = asyncio.create_task(self._close_with(Caller("program page", project), job_id, server))
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
         return server
@@ -109,7 +109,7 @@ class Dashboards:
         except TurnoutError as error:
             _respond(writer, "403 Forbidden", error.message)
         except Exception:  # noqa: BLE001 (nothing awaits this task, so it is logged here)
-            _log.exception("a connection to a dashboard failed")
+            _log.exception("a connection to the page of a program failed")
         finally:
             await _close(writer)
 
@@ -119,7 +119,7 @@ class Dashboards:
         address = urlsplit(head.path)
         ticket = parse_qs(address.query).get(TICKET, [""])[0]
         if ticket:
-            grant, secret = self._access.redeem(ticket, DASHBOARD)
+            grant, secret = self._access.redeem(ticket, PROGRAM_PAGE)
             _check(grant.job == job_id)
             cookie = f"{_COOKIES}{job_id}={secret}; Path=/; HttpOnly; SameSite=Lax"
             _respond(
@@ -127,9 +127,9 @@ class Dashboards:
             )
             return
         _check_origin(head)
-        grant = self._access.show(_cookies(head).get(f"{_COOKIES}{job_id}", ""), DASHBOARD)
+        grant = self._access.show(_cookies(head).get(f"{_COOKIES}{job_id}", ""), PROGRAM_PAGE)
         _check(grant.job == job_id)
-        connection = await self._jobs.dashboard(Caller(grant.key, grant.project), job_id)
+        connection = await self._jobs.program_page(Caller(grant.key, grant.project), job_id)
         if connection is None:
             message = "the program has not opened a port yet; this page reloads by itself"
             _respond(writer, "503 Service Unavailable", message, ("Retry-After: 2", "Refresh: 2"))

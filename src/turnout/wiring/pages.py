@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from turnout.access import PageSessions
 from turnout.service import Jobs
-from turnout.web import BrowserAccess, BrowserLinks, Dashboards, Page, PageFiles, ShellPages, home_text
+from turnout.web import BrowserAccess, BrowserLinks, Page, PageFiles, ProgramPages, ShellPages, home_text
 
 from .base import Base
 
@@ -13,7 +13,7 @@ class Pages(NamedTuple):
     sessions: PageSessions
     page: Page
     shells: ShellPages
-    dashboards: Dashboards
+    program_pages: ProgramPages
     links: BrowserLinks
 
 
@@ -21,7 +21,7 @@ def make_pages(base: Base, jobs: Jobs) -> Pages:
     keys, settings = base.keys, base.settings
     sessions, files = PageSessions(keys), PageFiles()
     access = BrowserAccess(keys, settings.no_auth)
-    dashboards = Dashboards(jobs, access, settings.server.host, settings.tls_files)
+    program_pages = ProgramPages(jobs, access, settings.server.host, settings.tls_files)
     page = Page(keys, sessions, settings.no_auth, files, fallback=home_text)
     shells = ShellPages(jobs, access, files)
-    return Pages(sessions, page, shells, dashboards, BrowserLinks(jobs, access, dashboards))
+    return Pages(sessions, page, shells, program_pages, BrowserLinks(jobs, access, program_pages))

@@ -222,11 +222,11 @@ def test_a_persistent_resource_is_a_cluster():
 
 def test_shells_dashboards_and_keys():
     plain = translated(job()).spec
-    assert (plain.shell, plain.dashboard, plain.key) == (False, False, "")
+    assert (plain.shell, plain.program_page, plain.key) == (False, False, "")
     key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     access = {"enableWebAccess": True, "enableDashboardAccess": True}
     spec = translated(job(spec=access, encryptionSpec={"kmsKeyName": key})).spec
-    assert (spec.shell, spec.dashboard, spec.key) == (True, True, key)
+    assert (spec.shell, spec.program_page, spec.key) == (True, True, key)
 
 
 def test_the_place_follows_from_the_settings():

@@ -322,11 +322,11 @@ async def test_the_page_of_a_program(remote: RemoteHarness):
         "server.serve_forever()"
     )
     launch = remote.launch("python", "-c", program)
-    launch = msgspec.structs.replace(launch, spec=msgspec.structs.replace(launch.spec, dashboard=True))
+    launch = msgspec.structs.replace(launch, spec=msgspec.structs.replace(launch.spec, program_page=True))
     await remote.engine.start(launch)
     await remote.wait_for_output(launch.attempt, "serving")
     replica = Replica(*launch.attempt, *MASTER)
-    connection = await remote.engine.dashboard(launch.attempt, replica)
+    connection = await remote.engine.program_page(launch.attempt, replica)
     assert connection is not None
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(connection, b"GET / HTTP/1.0\r\n\r\n")

@@ -76,7 +76,7 @@ def convert(job: Job, portable: Portable) -> Converted:
             worker_pool_specs=[pools.get(index, WorkerPoolSpec()) for index in range(max(pools) + 1)],
             scheduling=_scheduling(spec.policy),
             enable_web_access=spec.opens_shells,
-            enable_dashboard_access=spec.dashboard,
+            enable_dashboard_access=spec.program_page,
             persistent_resource_id="" if job.cluster in SHARED_CLUSTERS else job.cluster,
         ),
     )

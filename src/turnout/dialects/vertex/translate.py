@@ -139,7 +139,7 @@ def job_spec(
         policy=_policy(spec.scheduling or Scheduling(), notes),
         config_job=_spec_variable(spec, notes),
         shell=spec.enable_web_access,
-        dashboard=spec.enable_dashboard_access,
+        program_page=spec.enable_dashboard_access,
     )
 
 

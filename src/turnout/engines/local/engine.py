@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from turnout import chaos, pools
 from turnout.config import Settings
 from turnout.engines import Refused, Traits, Unreachable
-from turnout.engines.local import dashboard
+from turnout.engines.local import program_page
 from turnout.engines.local.cleanup import leftovers
 from turnout.engines.local.cleanup.trash import Trash
 from turnout.engines.local.data import nfs, scratch, staging_plan
@@ -312,10 +312,10 @@ class LocalEngine:
     async def shell(self, attempt: Attempt, replica: ReplicaName, size: Size) -> LocalTerminal:
         return await self._terminals.open(attempt, replica, size)
 
-    async def dashboard(self, attempt: Attempt, replica: Replica) -> socket.socket | None:
+    async def program_page(self, attempt: Attempt, replica: Replica) -> socket.socket | None:
         name = str(replica.name)
-        port, reserved = self._leases.dashboard(attempt, name), self._leases.ports(attempt, name)
-        address = await pools.network.run(str(attempt.job), dashboard.find, replica, port, reserved)
+        port, reserved = self._leases.program_page(attempt, name), self._leases.ports(attempt, name)
+        address = await pools.network.run(str(attempt.job), program_page.find, replica, port, reserved)
         return await self._sockets.connect(attempt, address) if address else None
 
     # Starts and restarts.

@@ -41,14 +41,14 @@ class Leases:
                 held[text] = (self._address(), self._block())
             address, first = held[text]
             ports = tuple(range(first, first + PORTS))
-            if launch.spec.dashboard and not peers:
-                ports += (self._lease_dashboard(held, text),)
+            if launch.spec.program_page and not peers:
+                ports += (self._lease_program_page(held, text),)
             peers.append(Peer(name, host_name(launch, name), address, ports))
         return tuple(peers)
 
-    def dashboard(self, attempt: Attempt, replica: str) -> int:
-        """The port that the replica got for its dashboard; 0: none."""
-        return self._leased.get(attempt, {}).get(_dashboard_key(replica), ("", 0))[1]
+    def program_page(self, attempt: Attempt, replica: str) -> int:
+        """The port that the replica got for the page of its program; 0: none."""
+        return self._leased.get(attempt, {}).get(_program_page_key(replica), ("", 0))[1]
 
     def ports(self, attempt: Attempt, replica: str) -> range:
         """The ports of the replica that its peers know."""
@@ -68,18 +68,18 @@ class Leases:
             self._taken_blocks.add(ports[0])
             for port in ports[PORTS:]:
                 self._taken_blocks.add(port)
-                self._leased[attempt][_dashboard_key(name)] = ("", port)
+                self._leased[attempt][_program_page_key(name)] = ("", port)
 
     def release(self, attempt: Attempt) -> None:
         for address, first in self._leased.pop(attempt, {}).values():
             self._taken_addresses.discard(address)
             self._taken_blocks.discard(first)
 
-    def _lease_dashboard(self, held: dict[str, tuple[str, int]], replica: str) -> int:
+    def _lease_program_page(self, held: dict[str, tuple[str, int]], replica: str) -> int:
         """The first port of a separate block."""
-        if _dashboard_key(replica) not in held:
-            held[_dashboard_key(replica)] = ("", self._block())
-        return held[_dashboard_key(replica)][1]
+        if _program_page_key(replica) not in held:
+            held[_program_page_key(replica)] = ("", self._block())
+        return held[_program_page_key(replica)][1]
 
     def _address(self) -> str:
         while True:
@@ -101,8 +101,8 @@ class Leases:
         return _FIRST_PORT + self._next_block * PORTS
 
 
-def _dashboard_key(replica: str) -> str:
-    """The key of its dashboard's port among the leases. No replica has such a name."""
+def _program_page_key(replica: str) -> str:
+    """The key of the port of its program's page among the leases. No replica has such a name."""
     return f"{replica}/page"
 
 

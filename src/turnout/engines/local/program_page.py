@@ -27,7 +27,7 @@ def find(replica: Replica, wanted: int, reserved: Container[int]) -> tuple[str, 
 
 def _listening(pid: int) -> list[tuple[str, int]]:
     """The addresses on which the process and its descendants listen, in their own network."""
-    import psutil  # only when a dashboard is opened
+    import psutil  # only when a page is opened
 
     owned: set[str] = set()
     with contextlib.suppress(psutil.Error):

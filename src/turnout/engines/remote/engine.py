@@ -329,7 +329,7 @@ class RemoteEngine:
         member.order("shell", id=terminal.id, columns=size.columns, rows=size.rows)
         return terminal
 
-    async def dashboard(self, attempt: Attempt, replica: Replica) -> socket.socket | None:
+    async def program_page(self, attempt: Attempt, replica: Replica) -> socket.socket | None:
         one = self._attempts.get(attempt)
         member = one and one.members.get(replica.name)
         arrival = member and member.arrival

@@ -160,7 +160,7 @@ class RunnerCalls:
                     # The answer to the submit was lost, or is still on its way.
                     self._report(Submitted(attempt.id, handle))
         launch = attempt.launch
-        page = launch.spec.dashboard and member.name == launch.replicas()[0][0]
+        page = launch.spec.program_page and member.name == launch.replicas()[0][0]
         return {
             "granted": True,
             "restarts": member.restarts,

@@ -20,7 +20,7 @@ from turnout.engines.slurm.partitions import Partitions
 from turnout.engines.slurm.refusals import does_not_fit, is_unknown_job, refusal
 from turnout.engines.slurm.script import sbatch, script
 from turnout.engines.slurm.settings import SlurmSettings
-from turnout.engines.slurm.states import FORMAT, NAMES, Row, cluster_job, printed, rows, said
+from turnout.engines.slurm.states import FORMAT, NAMES, Row, cluster_job, comment_on, printed, rows
 from turnout.job import Launch, ReplicaName
 
 _log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class SlurmCluster:
             if found:
                 return found
         row = await self._row(handle)
-        return said(row.comment, str(replica), replica.role) if row else ""
+        return comment_on(row.comment, str(replica), replica.role) if row else ""
 
     @property
     def _words(self) -> str:

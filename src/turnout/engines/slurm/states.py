@@ -249,7 +249,7 @@ def accounted(output: str) -> list[Row]:
     return found
 
 
-def said(comment: str, replica: str, role: str) -> str:
+def comment_on(comment: str, replica: str, role: str) -> str:
     """What the batch script put into the job's comment about this replica and about its step."""
     if not comment.startswith(COMMENT):
         return ""

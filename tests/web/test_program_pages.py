@@ -1,4 +1,4 @@
-"""The dashboard of a job, on a port of its own."""
+"""The page of a job's program, on a port of its own."""
 
 import http.client
 import socket
@@ -144,7 +144,7 @@ def test_open_connections_end_when_the_key_is_revoked(service: Service) -> None:
     vertex(service, "POST", job["name"] + ":cancel", {})
 
 
-def test_a_job_without_dashboards_has_no_links(service: Service) -> None:
+def test_a_job_without_pages_has_no_links(service: Service) -> None:
     job = create(service, AS_TOLD)
     assert "webAccessUris" not in vertex(service, "GET", job["name"])
     vertex(service, "POST", job["name"] + ":cancel", {})
