@@ -111,10 +111,14 @@ def test_a_runner_without_a_service_gives_up(gateway: FakeGateway, start_runner:
 
 
 def test_patience_ends_the_program_too(gateway: FakeGateway, start_runner: Start, scratch: Path):
-    gateway.plan = shell("echo unsent; while :; do sleep 0.1; done", grace=5)
+    seen = scratch.parent / "seen"
+    gateway.plan = shell(
+        f"until [ -e {seen} ]; do sleep 0.05; done; echo unsent; while :; do sleep 0.1; done", grace=5
+    )
     gateway.fault = lambda name, count: "before" if name == "tell" else ""
     runner = start_runner(TURNOUT_PATIENCE="1")
     pid = gateway.wait_for(lambda: gateway.started)[0]["pid"]
+    seen.touch()
     assert runner.wait() == 75
     assert not is_alive(pid)
     # What the service never got stays on the node.
