@@ -143,12 +143,10 @@ class Pull:
             self._report(Progress("unpacking", layer=done, layers=len(missing)))
 
         self._report(Progress("unpacking", layer=0, layers=len(missing)))
-        try:
-            async with asyncio.TaskGroup() as group:
-                for one in missing:
-                    group.create_task(unpack(one))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        # If one fails, the others go on: what a process has unpacked is recorded, so that it can be deleted.
+        for result in await asyncio.gather(*map(unpack, missing), return_exceptions=True):
+            if result:
+                raise result
 
     async def _unpack_layer(self, one: Part) -> None:
         blob = self._download.blob(one.blob)
