@@ -1,5 +1,6 @@
 """The cache: what stays, what goes, and what survives a kill at any point."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from tests.images.conftest import OpenCache
 from tests.images.oci import Layer, Layout
 from turnout.errors import NotFound, NotStored, WrongState
 from turnout.images import Archive, parse
+from turnout.images.download import Download
 from turnout.limits import Limits
 
 BASE = Layer().file("base", bytes(40_000)).tar
@@ -65,6 +67,45 @@ async def test_what_is_held_or_imported_stays(open_cache: OpenCache, tmp_path: P
         assert on_disk(data) == 2
         with pytest.raises(NotFound):
             await cache.remove("nothing")
+
+
+async def test_an_image_that_is_larger_than_the_cache_stays_for_whom_it_was_pulled(
+    open_cache: OpenCache, tmp_path: Path, data: Path
+):
+    source = archive(tmp_path, "large")
+    async with open_cache(limits=Limits(image_cache_bytes=1)) as cache:
+        cache.holders_known()
+        both = await asyncio.gather(
+            cache.get(source, "vision", holder="attempt 1"), cache.get(source, "vision")
+        )
+        await cache.collect()
+        assert both[0].layers[0].exists()
+        assert cache.lookup(source, "vision") == both[1]
+        cache.release("attempt 1")
+        await cache.collect()
+        assert on_disk(data) == 0
+        await cache.get(source, "vision")
+        await cache.collect()
+        assert on_disk(data) == 0
+
+
+async def test_an_image_stays_while_its_pull_ends(
+    open_cache: OpenCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another pull may end at any time, and what nobody needs is deleted then."""
+    deleted: list[int] = []
+    async with open_cache() as cache:
+        cache.holders_known()
+        original = Download.remove
+
+        async def remove(download: Download) -> None:
+            deleted.append(await cache.collect())
+            await original(download)
+
+        monkeypatch.setattr(Download, "remove", remove)
+        image = await cache.get(archive(tmp_path, "one"), "vision", holder="attempt 1")
+    assert deleted == [0]
+    assert image.layers[0].exists()
 
 
 async def test_a_layer_that_comes_twice_and_one_that_hides_all_below(open_cache: OpenCache, tmp_path: Path):

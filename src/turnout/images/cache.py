@@ -93,6 +93,8 @@ class ImageCache:
         self._layers = Layers(directory / "layers", owner)
         self._index = Index()
         self._pulls: dict[str, _SharedPull] = {}
+        self._awaited: set[_SharedPull] = set()
+        """Pulls whose waiters do not have the image yet. They may hold it as soon as they have it."""
         self._holders: dict[str, set[str]] = {}
         """Digests by holder."""
         self._complete = False
@@ -236,7 +238,14 @@ class ImageCache:
             shared = self._pulls[where] = _SharedPull()
             shared.task = asyncio.ensure_future(self._bring(shared, source, name, scope, registry))
             shared.task.add_done_callback(lambda task: self._ended(where, task))
-        await shared.wait(on_progress)
+            self._awaited.add(shared)
+        try:
+            await shared.wait(on_progress)
+        finally:
+            if not shared.waiting:
+                self._awaited.discard(shared)
+                if shared.brought:
+                    self._collecting = asyncio.ensure_future(self._collect())
 
     async def _bring(
         self, shared: "_SharedPull", source: Source, name: str, scope: str, registry: Registry | None
@@ -259,6 +268,7 @@ class ImageCache:
             await download.remove()
             if isinstance(error, DiskFull):
                 pull.needs.clear()
+                pull.digest = ""
                 await self._drop_unnamed()
             raise
         now = self._clock()
@@ -300,8 +310,8 @@ class ImageCache:
 
     def _ended(self, where: str, task: "asyncio.Task[None]") -> None:
         self._pulls.pop(where, None)
-        if not task.cancelled() and task.exception() is None:  # those who waited have the exception
-            self._collecting = asyncio.ensure_future(self._collect())
+        if not task.cancelled():
+            task.exception()  # those who waited have it
 
     async def _collect(self) -> None:
         try:
@@ -358,7 +368,7 @@ class ImageCache:
         return CachedImage(one, size, files, len(record.diff_ids), record.pulled_at, holders, skipped)
 
     def _held(self) -> set[str]:
-        return set().union(*list(self._holders.values()))
+        return set().union(*list(self._holders.values()), (pull.digest for pull in self._awaited))
 
     def _drop_layers(self, gone: set[str]) -> None:
         """Forgets images whose layers are not on the disk."""
@@ -422,14 +432,14 @@ class _SharedPull:
     pull: Pull | None = None
 
     def __init__(self) -> None:
-        self._waiting: dict[object, OnProgress | None] = {}
+        self.waiting: dict[object, OnProgress | None] = {}
         self._last: Progress | None = None
         self.abandoned = False
         """Whether nobody waits any more, and it is about to end."""
 
     async def wait(self, on_progress: OnProgress | None) -> None:
         me = object()
-        self._waiting[me] = on_progress
+        self.waiting[me] = on_progress
         if on_progress and self._last:
             on_progress(self._last)
         try:
@@ -442,19 +452,27 @@ class _SharedPull:
                 ) from None
             raise
         finally:
-            del self._waiting[me]
-            if not self._waiting and not self.task.done():
+            del self.waiting[me]
+            if not self.waiting and not self.task.done():
                 self.abandoned = True
                 self.task.cancel()
 
     def report(self, progress: Progress) -> None:
         self._last = progress
-        for listener in self._waiting.values():
+        for listener in self.waiting.values():
             if listener:
                 listener(progress)
 
     def needs(self) -> set[str]:
         return self.pull.needs if self.pull else set()
+
+    @property
+    def brought(self) -> bool:
+        return self.task.done() and not self.task.cancelled() and self.task.exception() is None
+
+    @property
+    def digest(self) -> str:
+        return self.pull.digest if self.pull else ""
 
 
 def _end(source: Reference) -> str:

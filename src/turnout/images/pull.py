@@ -66,6 +66,8 @@ class Pull:
         self._report = report
         self.needs: set[str] = set()
         """The layers of the image, once they are known: they must not be collected."""
+        self.digest = ""
+        """Of the image, once the index has it: it must not be collected either."""
 
     async def run(self, name: str, local: bool) -> str:
         """`name`: `:tag` or `@digest` in a registry, which `local` images do not have. Raises TurnoutError."""
@@ -81,6 +83,7 @@ class Pull:
             await self._fetch(manifest, name, missing)
             await self._unpack(missing)
         self._check_size(diff_ids)
+        self.digest = manifest.digest
         self._index.images[manifest.digest] = ImageRecord(diff_ids, config, int(time.time()))
         chaos.point("image-complete")
         await self._save()
