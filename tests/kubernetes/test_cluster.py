@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.fake_api import FakeApi
-from turnout.engines import Unreachable
+from turnout.engines import Refused, Unreachable
 from turnout.engines.kubernetes import (
     KubernetesCluster,
     KubernetesSettings,
@@ -168,6 +168,21 @@ async def test_the_service_of_an_earlier_attempt_is_replaced(lab: Lab, api: Fake
     api.refuses["services"] = {**FORBIDDEN, "reason": "AlreadyExists", "code": 409}
     with pytest.raises(Unreachable, match=f"the Service {before['metadata']['name']} .* is still there"):
         await lab.cluster.submit(lab.gang(2, "modelarts", Attempt(attempt.job, 3)))
+
+
+@pytest.mark.parametrize("labels", [None, {"turnout/owner": "another service"}])
+async def test_somebody_elses_service_stays(lab: Lab, api: FakeApi, labels: dict[str, str] | None):
+    first = lab.gang(2, "modelarts")
+    handle = await lab.cluster.submit(first)
+    [service] = api.all("services")
+    name, uid = service["metadata"]["name"], service["metadata"]["uid"]
+    del service["metadata"]["labels"]
+    if labels:
+        service["metadata"]["labels"] = labels
+    with pytest.raises(Refused, match=f"a Service {name}, and there is another one of this name"):
+        await lab.cluster.submit(lab.gang(2, "modelarts", Attempt(first.launch.attempt.job, 2)))
+    assert [one["metadata"]["uid"] for one in api.all("services")] == [uid]
+    await lab.cluster.cancel(handle)
 
 
 @pytest.mark.parametrize("patience", [60.0, 0.5])

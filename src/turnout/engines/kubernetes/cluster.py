@@ -137,7 +137,7 @@ class KubernetesCluster:
         return await self._api.get(f"{self._path}/{kind}/{document['metadata']['name']}", METADATA)
 
     async def _replace_service(self, document: Document) -> Document:
-        """One that exists belongs to an earlier attempt, which has ended, or to an earlier try of this one."""
+        """One of ours that exists belongs to an earlier attempt, which has ended, or to an earlier try of this one."""
         path, name = f"{self._path}/services", document["metadata"]["name"]
         for _ in range(_TRIES):
             try:
@@ -146,11 +146,19 @@ class KubernetesCluster:
                 if error.reason != "AlreadyExists":
                     raise
             try:
-                await self._api.request("DELETE", f"{path}/{name}")
+                await self._delete_service(f"{path}/{name}")
             except ApiError as error:
-                if error.code != 404:
+                # It has gone, or is another one by now.
+                if error.code not in (404, 409):
                     raise
         raise Unreachable(f"the Service {name} of an earlier attempt is still there")
+
+    async def _delete_service(self, path: str) -> None:
+        """Raises Refused if it is not ours."""
+        found = (await self._api.get(path, METADATA))["metadata"]
+        if found.get("labels", {}).get(OWNER) != self._owner:
+            raise Refused(f"the job needs a Service {found['name']}, and there is another one of this name")
+        await self._api.request("DELETE", path, {"preconditions": {"uid": found["uid"]}})
 
     async def cancel(self, handle: str) -> None:
         await self._delete(handle)

@@ -27,7 +27,7 @@ def rights(settings: KubernetesSettings, scheduler: str = "") -> list[Right]:
     """`scheduler`: the one that the cluster has, if it is known."""
     chosen = scheduler or settings.gang
     groups = [one for one in KNOWN if one.path and chosen in (one.name, "auto")]
-    names = [Right("", "services", ("create", "delete"))] if settings.names != "never" else []
+    names = [Right("", "services", ("create", "get", "delete"))] if settings.names != "never" else []
     return [*RIGHTS, *names, *(Right(one.api, "podgroups", ("create",)) for one in groups)]
 
 
