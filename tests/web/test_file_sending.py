@@ -117,6 +117,20 @@ async def test_pipelined_requests_are_answered_in_their_order(application: Appli
             assert await received(client, SIZE - 5) == content[5:]
 
 
+async def test_a_refused_request_writes_nothing_into_the_file_before_it(application: Application):
+    content, data = application.path.read_bytes()[5:], bytearray()
+    loop = asyncio.get_running_loop()
+    async with connected(application) as client:
+        await head(client)
+        await loop.sock_sendall(client, b"no request\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            while piece := await loop.sock_recv(client, 1 << 20):
+                data += piece
+        await until(lambda: application.ended == 1)
+    assert len(data) < len(content)
+    assert content.startswith(data)
+
+
 async def test_a_client_that_leaves_ends_the_sending(application: Application):
     async with connected(application) as client:
         await received(client, 1000)

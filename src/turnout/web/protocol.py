@@ -315,8 +315,12 @@ class LimitedProtocol(HttpToolsProtocol):
         raise _Refused
 
     def _refuse(self, status: int, why: str) -> None:
-        """Send the response and close. Later data is ignored."""
+        """Send the response, unless a file is being sent, and close. Later data is ignored."""
         self._stop_timer()
+        if self._file:
+            # Threads write to the connection: the refusal would arrive in the middle of the file.
+            self.transport.abort()
+            return
         self._responses.flush()
         head = (
             b"content-type: text/plain; charset=utf-8\r\n"
