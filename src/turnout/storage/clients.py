@@ -3,6 +3,7 @@
 A client does not say which kind a bucket is; the settings do, as for a mount of the client's scheme.
 """
 
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from turnout.storage.remote.objects import RemoteObjects
 
 _PIECE = 1 << 20
+_MOST_OPEN = 100
+"""Remote buckets that are kept open: each takes 100 KB, and clients may name any bucket of a scheme."""
 
 
 class ObjectWriter(Protocol):
@@ -38,6 +41,29 @@ class ObjectWriter(Protocol):
     def abort(self) -> None: ...
 
 
+class OpenBuckets:
+    """The remote buckets that are in use, of all schemes: the last ones."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._uploads = storage.embedded.uploads
+        self._lock = threading.Lock()
+        self._buckets: dict[str, tuple[RemoteSettings, RemoteObjects]] = {}
+
+    def get(self, name: str, settings: RemoteSettings) -> "RemoteObjects":
+        """`settings`: as they are now. Their credentials may have changed since the bucket was opened."""
+        # Only services with a remote bucket need the memory that this takes.
+        from turnout.storage.remote.objects import RemoteObjects
+
+        with self._lock:
+            known, found = self._buckets.pop(name, (None, None))
+            if found is None or known != settings:
+                found = RemoteObjects(settings, name, self._uploads)
+            self._buckets[name] = settings, found
+            while len(self._buckets) > _MOST_OPEN:
+                del self._buckets[next(iter(self._buckets))]
+            return found
+
+
 class ClientBuckets:
     """For the clients of one scheme. Its calls block: run them in threads of `pool`.
 
@@ -45,8 +71,7 @@ class ClientBuckets:
     and TimedOut if a store is away.
     """
 
-    def __init__(self, storage: Storage, scheme: str, opened: "dict[str, RemoteObjects]") -> None:
-        """`opened`: the remote buckets that are in use, of all schemes."""
+    def __init__(self, storage: Storage, scheme: str, opened: OpenBuckets) -> None:
         self._storage = storage
         self._embedded = storage.embedded
         self._scheme = scheme
@@ -62,7 +87,7 @@ class ClientBuckets:
         """Names with creation times (ns; 0 for a remote one), sorted by name."""
         remote = self._storage.remote
         found = [(name, at) for name, at in self._embedded.buckets(project) if not self._settings(name)]
-        found += [(name, 0) for name in remote.buckets if remote.private.get(name, project) == project]
+        found += [(name, 0) for name in remote.buckets if remote.is_open_to(project, self._scheme, name)]
         return sorted(found)
 
     def created(self, bucket: str, project: str) -> int | None:
@@ -207,12 +232,7 @@ class ClientBuckets:
         except Misconfigured:
             raise TimedOut(f"{name}: the settings of this bucket do not work; ask the operator") from None
         assert isinstance(location, RemotePath)
-        if known := self._opened.get(name):
-            return known
-        # Only services with a remote bucket need the memory that this takes.
-        from turnout.storage.remote.objects import RemoteObjects
-
-        return self._opened.setdefault(name, RemoteObjects(location.settings, name, self.uploads))
+        return self._opened.get(name, location.settings)
 
     def _settings(self, bucket: str) -> RemoteSettings | None:
         return self._storage.remote.settings(self._scheme, bucket)
@@ -223,7 +243,7 @@ ClientBucketsOf = Callable[[str], ClientBuckets]
 
 
 def client_buckets(storage: Storage) -> ClientBucketsOf:
-    opened: dict[str, RemoteObjects] = {}
+    opened = OpenBuckets(storage)
     made = {scheme: ClientBuckets(storage, scheme, opened) for scheme in ("gs", "s3", "obs", "cos")}
     return made.__getitem__
 

@@ -160,7 +160,7 @@ def _buckets(storage: Storage, project: str) -> list[Bucket]:
     found += [
         Bucket(name, f"{settings.scheme}://{name}", None, store=settings.url)
         for name, settings in remote.buckets.items()
-        if remote.private.get(name, project) == project
+        if remote.is_open_to(project, settings.scheme, name)
     ]
     return sorted(found, key=lambda bucket: bucket.name)
 

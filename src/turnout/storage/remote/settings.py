@@ -94,10 +94,12 @@ class RemoteBuckets(NamedTuple):
         settings = self.settings(place.scheme, place.bucket)
         if settings is None:
             return None
-        owner = self.private.get(self._known(place.bucket), self.private.get(f"{place.scheme}://", project))
-        if owner != project:
+        if not self.is_open_to(project, place.scheme, place.bucket):
             raise Denied(f"{source!r}: the bucket {place.bucket} belongs to another project")
         return RemotePath(with_credentials(settings, self.environment), "/".join(place.parts), source)
+
+    def is_open_to(self, project: str, scheme: str, bucket: str) -> bool:
+        return project == self.private.get(self._known(bucket), self.private.get(f"{scheme}://", project))
 
     def settings(self, scheme: str, bucket: str) -> RemoteSettings | None:
         if self._known(bucket) in self.buckets:
