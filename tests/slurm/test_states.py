@@ -14,10 +14,10 @@ from turnout.engines.slurm.states import (
     Row,
     accounted,
     cluster_job,
+    comment_on,
     jobs_before,
     printed,
     rows,
-    said,
     waiting,
 )
 
@@ -155,8 +155,8 @@ def test_what_sacct_prints():
 
 def test_last_words_in_a_comment():
     comment = "turnout: worker-1: no python | worker-10: other | worker: srun: error | ps: no | "
-    assert said(comment, "worker-1", "worker") == "no python\nsrun: error"
-    assert said("a comment of the site", "worker-1", "worker") == ""
+    assert comment_on(comment, "worker-1", "worker") == "no python\nsrun: error"
+    assert comment_on("a comment of the site", "worker-1", "worker") == ""
 
 
 def test_last_words_in_a_file():

@@ -2,9 +2,12 @@
 
 import subprocess
 
+import pytest
+
 from tests.running import running
 
 
+@pytest.mark.slow
 def test_a_service_on_a_copy_leaves_the_original_and_its_jobs_alone() -> None:
     with running() as original, running() as copy:
         original.start()

@@ -404,6 +404,7 @@ def test_a_second_mount_of_tia_may_be_an_output(kinds: Service):
 # A real store that does not answer.
 
 
+@pytest.mark.slow
 def test_a_silent_store_is_noted_and_asked_again_before_the_start(s3: S3):
     store = open_store(msgspec.convert(s3.backing(BUCKET), RemoteSettings))
     store.put("slow/x", b"found\n")

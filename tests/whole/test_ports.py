@@ -258,6 +258,7 @@ def test_clients_get_503_if_the_service_does_not_restart_in_time() -> None:
         assert ask(service) == (200, "")
 
 
+@pytest.mark.slow
 def test_without_jobs_the_ports_are_released_if_no_service_restarts() -> None:
     with running("[server]\nrestart_seconds = 2\n") as service:
         service.start()
@@ -268,6 +269,7 @@ def test_without_jobs_the_ports_are_released_if_no_service_restarts() -> None:
         until(lambda: free(service.port))
 
 
+@pytest.mark.slow
 def test_a_port_that_left_the_settings_is_released() -> None:
     with running() as service:
         service.start()
@@ -320,6 +322,7 @@ def test_over_tls() -> None:
             ask(service)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", [None, pytest.param(ORDINARY, marks=ONLY_ROOT)])
 def test_a_job_cannot_take_the_port_of_grpc(user: int | None) -> None:
     """Not even a job with the same user."""

@@ -101,6 +101,7 @@ def test_attempts_is_created_again_and_new_jobs_start(service: Service):
     service.delete("before")
 
 
+@pytest.mark.slow
 def test_a_removed_lock_lets_no_second_service_in(service: Service):
     lock = service.data / "lock"
     for number in range(2):

@@ -178,6 +178,7 @@ async def test_the_limit_holds_without_the_service(limited: EngineHarness):
     assert_over(end)
 
 
+@pytest.mark.slow
 async def test_the_next_supervisor_knows_the_limit_and_the_reason_of_an_end(limited: EngineHarness):
     slow = (
         """

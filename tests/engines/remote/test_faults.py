@@ -165,6 +165,7 @@ async def test_one_runner_of_several_is_gone_and_the_cluster_says_so(remote: Rem
     assert not any(isinstance(report, Ended) and report.replica == MASTER for report in remote.reports)
 
 
+@pytest.mark.slow
 async def test_a_cluster_that_says_that_a_running_gang_has_ended(
     remote: RemoteHarness, monkeypatch: pytest.MonkeyPatch
 ):

@@ -159,6 +159,7 @@ def test_a_program_that_ends_while_the_service_is_away_is_reported(
     assert runner.finish() == 4
 
 
+@pytest.mark.slow
 def test_a_service_that_is_away_for_an_hour(gateway: FakeGateway, start_runner: Start, archive: Path):
     """A second here is ten minutes: of the runner's clock for calls, which decides on pauses, patience and time-outs.
 
