@@ -167,6 +167,8 @@ def test_a_drained_cluster_stays_drained_and_its_jobs_say_so(service: Service, r
     assert "drained: it takes no new jobs" in run_turnout("cluster", "list").out
     assert run_turnout("cluster", "resume", "gpu").out == "gpu takes new jobs again.\n"
     assert listed(run_turnout)["gpu"]["drained"] is False
+    assert json.loads(run_turnout("cluster", "drain", "gpu", "--output=json").out)["drained"] is True
+    assert json.loads(run_turnout("cluster", "resume", "gpu", "--output=json").out)["drained"] is False
     job = service.wait("drained")
     assert job["state"] == "failed"
     assert "Invalid account" in job["message"]

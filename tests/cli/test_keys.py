@@ -46,6 +46,8 @@ def test_only_root_sees_keys(run_turnout, monkeypatch):
     assert {name: key[name] for name in ("id", "project", "root", "label")} == {
         "id": key["id"], "project": "vision", "root": False, "label": "",
     }  # fmt: skip
+    gone = json.loads(run_turnout("keys", "create", "--project=vision", "--output=json").out)["id"]
+    assert json.loads(run_turnout("keys", "revoke", gone, "--output=json").out) == {"revoked": [gone]}
     monkeypatch.setenv("TURNOUT_KEY", f"{key['id']}:{key['secret']}")
     for words in (["list"], ["create", "--project=other"], ["revoke", key["id"]]):
         outcome = run_turnout("keys", *words)

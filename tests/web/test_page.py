@@ -79,6 +79,10 @@ def test_browsers_get_the_page_and_others_what_they_had(service: Service) -> Non
         assert "unsafe" not in policy
     assert call(service, "GET", "/").body.startswith(b"Turnout ")
     assert call(service, "GET", "/jobs").status == 404
+    nonsense = call(service, "GET", "/nonsense", **HTML)
+    assert (nonsense.status, b'<div id="app">' in nonsense.body) == (404, True)
+    assert call(service, "GET", "/nonsense").body == b"Not Found"
+    assert call(service, "POST", "/nonsense", {}, **HTML).body == b"Not Found"
     assert (
         call(service, "GET", "/storage/v1/b?project=default", **HTML)
         .headers["content-type"]

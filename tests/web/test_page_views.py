@@ -265,6 +265,12 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(
     assert not visit.is_too_wide()
 
 
+def test_an_address_that_is_no_view(visit: Visit) -> None:
+    visit.show("/nonsense", "This page does not exist")
+    visit.click("a", "Show all jobs")
+    visit.tab.wait_for("/jobs", "location.pathname")
+
+
 def test_another_key_sees_its_project_only(visit: Visit, client: Client, searched: dict[str, Any]) -> None:
     client.other("speech").send("PUT", "/buckets/theirs")
     other = client.other("vision")

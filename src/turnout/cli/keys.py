@@ -82,12 +82,22 @@ def list_keys(no_header: NoHeader = False, endpoint: Endpoint = None, output: Ou
 
 @help.command(app, "revoke", "turnout keys revoke AKIDx7Hq2mD0c9TgVb4nWzRe")
 def revoke(
-    ids: Annotated[list[str], typer.Argument(metavar="ID [ID...]")], endpoint: Endpoint = None
+    ids: Annotated[list[str], typer.Argument(metavar="ID [ID...]")],
+    endpoint: Endpoint = None,
+    output: Output = Form.TABLE,
 ) -> None:
     """Revoke keys. Everything that was opened with them ends at once, except their jobs, which keep running."""
+    from turnout.cli import table
     from turnout.cli.login import connect
 
     client = connect(endpoint)
-    for key_id in ids:
-        client.send("DELETE", "keys", key_id, query={})
-        print(f"Revoked the key {key_id}.")
+    revoked: list[str] = []
+    try:
+        for key_id in ids:
+            client.send("DELETE", "keys", key_id, query={})
+            revoked.append(key_id)
+            if not output.is_document:
+                print(f"Revoked the key {key_id}.")
+    finally:
+        if output.is_document:
+            table.show_document({"revoked": revoked}, output)

@@ -71,21 +71,31 @@ def manifest(name: Name, config: ConfigFile = None) -> None:
 
 
 @help.command(app, "drain", "turnout cluster drain gpu")
-def drain(name: Name, endpoint: Endpoint = None) -> None:
+def drain(name: Name, endpoint: Endpoint = None, output: Output = Form.TABLE) -> None:
     """Start no more jobs on a cluster, also after a restart of the service. Running and submitted jobs go on."""
-    from turnout.cli.login import connect
-
-    connect(endpoint).send("POST", "clusters", name, "drain", query={})
-    print(f"{name} takes no new jobs. Undo it with: turnout cluster resume {name}")
+    _change(name, "drain", endpoint, output)
+    if not output.is_document:
+        print(f"{name} takes no new jobs. Undo it with: turnout cluster resume {name}")
 
 
 @help.command(app, "resume", "turnout cluster resume gpu")
-def resume(name: Name, endpoint: Endpoint = None) -> None:
+def resume(name: Name, endpoint: Endpoint = None, output: Output = Form.TABLE) -> None:
     """Start jobs on a drained cluster again."""
+    _change(name, "resume", endpoint, output)
+    if not output.is_document:
+        print(f"{name} takes new jobs again.")
+
+
+def _change(name: str, action: str, endpoint: str | None, output: Form) -> None:
+    """For programs, prints the cluster as it is then."""
+    from turnout.cli import table
     from turnout.cli.login import connect
 
-    connect(endpoint).send("POST", "clusters", name, "resume", query={})
-    print(f"{name} takes new jobs again.")
+    client = connect(endpoint)
+    client.send("POST", "clusters", name, action, query={})
+    if output.is_document:
+        clusters = client.get("clusters")["clusters"]
+        table.show_document(next(one for one in clusters if one["name"] == name), output)
 
 
 def _state(cluster: dict[str, str]) -> str:

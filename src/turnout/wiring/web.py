@@ -48,7 +48,8 @@ def make_app(
     stores = client_buckets(base.storage)
     gcs_routes, signed_urls = gcs.routes(stores("gs"), base.job_keys, settings, refusal_of, base.bodies)
     sources = MetricSources(parts.jobs, times, parts.webhooks, engines.local.staged, time.time())
-    rest = Starlette(routes=[*pages.shells.routes(), *status_routes(sources, warnings), *gcs_routes])
+    routes = [*pages.shells.routes(), *status_routes(sources, warnings), *gcs_routes]
+    rest = Starlette(routes=routes, exception_handlers={404: pages.page.not_found})
     app = _dispatch((signed_urls, pages.page, *dialects), rest)
     if settings.storage.s3.port:
         app = _with_s3(app, base, stores)

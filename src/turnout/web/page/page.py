@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -62,13 +62,19 @@ class Page:
 
     async def home(self, request: Request) -> Response:
         """The index for browsers. Its script shows the view of the address."""
-        if "text/html" not in request.headers.get("accept", ""):
-            return await self._fallback(request)
-        found = await self._files.get()
-        if found is None:
-            return await self._fallback(request)
+        return await self._index(request) or await self._fallback(request)
+
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        """For an address that nothing serves. A browser gets the index, whose script says so."""
+        index = await self._index(request, 404) if request.method in ("GET", "HEAD") else None
+        return index or PlainTextResponse("Not Found", 404)
+
+    async def _index(self, request: Request, status: int = 200) -> Response | None:
+        """None for requests that do not ask for HTML, and if the parts were not fetched."""
+        if "text/html" not in request.headers.get("accept", "") or not (found := await self._files.get()):
+            return None
         headers = {"Content-Security-Policy": found.policy, "Cache-Control": "no-cache"}
-        return _respond(request, found.index, headers)
+        return _respond(request, found.index, headers, status)
 
     async def _file(self, request: Request) -> Response:
         found = await self._files.get()
@@ -78,8 +84,8 @@ class Page:
         return _respond(request, file, {"Cache-Control": _FOR_EVER})
 
 
-def _respond(request: Request, file: File, headers: dict[str, str]) -> Response:
+def _respond(request: Request, file: File, headers: dict[str, str], status: int = 200) -> Response:
     headers = _HEADERS | headers | {"Vary": "Accept-Encoding, Accept"}
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(file.unpacked(), headers=headers, media_type=file.media_type)
-    return Response(file.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=file.media_type)
+        return Response(file.unpacked(), status, headers, file.media_type)
+    return Response(file.packed, status, headers | {"Content-Encoding": "gzip"}, file.media_type)
