@@ -23,8 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 IMAGE, RUNTIME = "tests/torch:1", "tia-1.7.0"
 PACKAGES = (
     "torch", "torchgen", "functorch", "numpy", "numpy.libs", "sympy", "mpmath", "networkx", "jinja2", "markupsafe",
-    "fsspec", "filelock", "typing_extensions.py", "setuptools",
+    "fsspec", "filelock", "typing_extensions.py", "setuptools", "nvidia", "triton",
 )  # fmt: skip
+"""The last two exist with a build of PyTorch for CUDA only, which does not load without them."""
 LEFT_OUT = shutil.ignore_patterns("test", "tests", "include", "__pycache__", "*.a", "protoc*")
 TRAIN = ["python3", "-c", TORCH]
 
