@@ -80,12 +80,15 @@ def with_frameworks(sandbox: str, more: str = "") -> Iterator[Service]:
 
 @contextmanager
 def mounted(source: Path, target: Path) -> Iterator[Path]:
-    """A copy that every user can reach: as root, the checkout may be in a closed directory."""
+    """A copy that every user can reach: as root, the checkout may be in a closed directory.
+
+    Read-only: if a test is killed, the mount stays, and whoever removes its directory must not empty the source.
+    """
     if os.geteuid() != 0:
         yield source
         return
     target.mkdir()
-    subprocess.run(["mount", "--bind", source, target], check=True)
+    subprocess.run(["mount", "--bind", "--options", "ro", source, target], check=True)
     try:
         yield target
     finally:
