@@ -226,7 +226,16 @@ def reachable_directory(user: int | None = None) -> Iterator[Path]:
     try:
         yield directory
     finally:
+        # A killed service leaves the mounts of images' layers.
+        for point in mount_points(directory):
+            subprocess.run(["umount", "--lazy", point], check=False)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def mount_points(below: Path) -> list[str]:
+    """The last mounted comes first."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [point for point in reversed(points) if point.startswith(f"{below}/")]
 
 
 def python_for(user: int | None) -> str:

@@ -77,7 +77,9 @@ def test_vertex(vertex: Vertex, fields: dict[str, Any], printed: list[str]):
     made = vertex.create({"machineSpec": {"machineType": "n1-standard-4"}, "containerSpec": container})
     assert vertex.wait(made["name"])["state"] == "JOB_STATE_SUCCEEDED"
     entries = vertex.entries(made, ' resource.labels.task_name="workerpool0-0"')["entries"]
-    assert [entry["textPayload"] for entry in entries[: len(printed)]] == printed
+    texts = [entry["textPayload"] for entry in entries]
+    # The service's own entry may come before lines that were printed within the last millisecond.
+    assert [text for text in texts if not text.startswith("Task completed.")] == printed
 
 
 def test_modelarts(service: Service):
